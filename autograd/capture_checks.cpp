@@ -1,0 +1,112 @@
+// The recorder's audits, and what two recordings or a recording and the living say about each other.
+#include "autograd/audit.h"
+#include "autograd/capture.h"
+#include "autograd/text.h"
+
+#include <algorithm>
+
+namespace tandem {
+namespace {
+
+std::string place(const Graph& graph, StorageId id, std::int32_t producer) {
+  const auto& s = graph.storages[id];
+  if (s.role != Role::internal) return std::string(name_of(s.role)) + " '" + s.name + "'";
+  return producer < 0 ? "storage s" + std::to_string(id) : "the result of " + describe(graph.nodes[producer]);
+}
+
+}  // namespace
+
+void Recorder::audit_before(const Node& node) {
+  if (node.effects.random && generator_hash() != generator_)
+    return refuse("the random generator was moved by hand before " + describe(node) + ", expected it where the last random op left it");
+  for_each_value(node.args, [&](ValueId v) {
+    const auto id = recording_.graph.values[v].storage;
+    auto& k = known_[id];
+    const auto alive = recording_.storages[id].lock();
+    if (!alive || refused()) return;
+    const auto hash = hash_of(c10::Storage(alive));
+    if (k.hashed && k.hash != hash)
+      refuse(place(recording_.graph, id, k.producer) + " was changed outside the recorded ops before " + describe(node) +
+             " (raw memory access, or another thread)");
+    k.hash = hash;
+    k.hashed = true;
+  });
+}
+
+void Recorder::audit_after(const Node& node) {
+  if (node.effects.random) generator_ = generator_hash();
+  std::uint64_t all = 0;
+  auto look = [&](ValueId v, bool result) {
+    const auto id = recording_.graph.values[v].storage;
+    auto& k = known_[id];
+    const auto alive = recording_.storages[id].lock();
+    if (!alive) return;
+    const auto hash = hash_of(c10::Storage(alive));
+    const bool written = std::binary_search(node.writes.begin(), node.writes.end(), id);
+    if (!result && !written && k.hashed && k.hash != hash)
+      refuse(describe(node) + " wrote " + place(recording_.graph, id, k.producer) +
+             ", which neither its schema nor the op table says: expected a row for it in autograd/ops.def");
+    k.hash = hash;
+    k.hashed = true;
+    if (result || written) all = combine_hashes(all, hash);
+  };
+  for_each_value(node.args, [&](ValueId v) { look(v, false); });
+  for_each_value(node.results, [&](ValueId v) { look(v, true); });
+  recording_.hashes.push_back(all);
+}
+
+void Recorder::measure_memory(const Node& node) {
+  const auto& graph = recording_.graph;
+  for_each_value(node.results, [&](ValueId v) {
+    const auto s = graph.values[v].storage;
+    if (graph.storages[s].role == Role::internal && known_[s].producer == node.id && std::find(alive_.begin(), alive_.end(), s) == alive_.end())
+      alive_.push_back(s);
+  });
+  std::erase_if(alive_, [&](StorageId s) { return recording_.storages[s].expired(); });
+  double bytes = 0;
+  for (auto s : alive_) bytes += double(graph.storages[s].bytes);
+  recording_.memory.push_back(bytes);
+}
+
+Recording Recorder::finish() {
+  if (audit_ && !refused() && generator_hash() != generator_)
+    refuse("the random generator moved outside the recorded random ops, expected it where the last of them left it");
+  for (auto& c : recording_.captured) c.version_at_end = c.version.enabled() ? c.version.current_version() : 0;
+  if (recording_.graph.nodes.empty()) refuse("no op was recorded, expected the step to run LibTorch ops on the calling thread");
+  return std::move(recording_);
+}
+
+std::string escaped(const Recording& recording, const std::vector<c10::StorageImpl*>& exempt) {
+  const auto& graph = recording.graph;
+  for (std::size_t s = 0; s < recording.storages.size(); s++) {
+    if (graph.storages[s].role != Role::internal) continue;
+    const auto alive = recording.storages[s].lock();
+    if (!alive || std::find(exempt.begin(), exempt.end(), alive.get()) != exempt.end()) continue;
+    for (const auto& n : graph.nodes) {
+      bool made = false;
+      for_each_value(n.results, [&](ValueId v) { made |= graph.values[v].storage == StorageId(s); });
+      if (made)
+        return "the step keeps the result of " + describe(n) + " alive after its end, expected only the loss, the outputs and the gradients: "
+               "a plan would not refresh it";
+    }
+  }
+  return "";
+}
+
+std::string replaced(const Recording& before, const Recording& now) {
+  for (std::size_t i = 0; i < now.captured.size() && i < before.captured.size(); i++) {
+    const auto& a = before.captured[i];
+    const auto& b = now.captured[i];
+    if (a.storage._unsafe_get_target() == b.storage._unsafe_get_target() && !b.storage.expired()) continue;
+    for (const auto& n : now.graph.nodes) {
+      bool reads = false;
+      for_each_value(n.args, [&](ValueId v) { reads |= now.graph.values[v].storage == b.id; });
+      if (reads)
+        return describe(n) + " reads a tensor that no recorded op made and that is another one in each step (a state tensor that is replaced, "
+               "made on another thread or from host memory), expected the same tensor";
+    }
+  }
+  return "";
+}
+
+}  // namespace tandem

@@ -1,0 +1,141 @@
+#include "autograd/node_call.h"
+
+#include "autograd/support/error.h"
+
+#include <ATen/ScalarOps.h>
+#include <ATen/core/List.h>
+
+namespace tandem {
+namespace {
+
+at::Tensor wrapped_tensor(const Constant& c) {
+  auto t = c10::scalar_to_tensor(to_ivalue(c).toScalar());
+  t.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return t;
+}
+
+/// Whether the op changes the geometry of argument `i` in place (resize_, out= of another size): then it must get a tensor object of its own.
+bool changes_geometry(const Graph& g, const Node& n, const c10::FunctionSchema& schema, std::size_t i) {
+  const auto* alias = schema.arguments()[i].alias_info();
+  if (!alias || !alias->isWrite() || n.args[i].values.size() != 1 || n.args[i].values[0] < 0) return false;
+  auto before = g.values[n.args[i].values[0]];
+  for (std::size_t k = 0; k < n.results.size(); k++) {
+    const auto* out = schema.returns()[k].alias_info();
+    if (!out || !out->isWrite() || out->beforeSets() != alias->beforeSets() || n.results[k].values.size() != 1) continue;
+    before.version = g.values[n.results[k].values[0]].version;
+    if (!(before == g.values[n.results[k].values[0]])) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+c10::IValue to_ivalue(const Constant& constant) {
+  return std::visit(
+      [](const auto& v) -> c10::IValue {
+        using T = std::decay_t<decltype(v)>;
+        if constexpr (std::is_same_v<T, None>)
+          return {};
+        else if constexpr (std::is_same_v<T, std::vector<bool>>) {
+          c10::List<bool> list;
+          for (bool b : v) list.push_back(b);
+          return list;
+        } else
+          return c10::IValue(v);
+      },
+      constant);
+}
+
+c10::OperatorHandle handle_of(const Node& node) {
+  const auto dot = node.op.find('.');
+  const c10::OperatorName name(node.op.substr(0, dot), dot == std::string::npos ? "" : node.op.substr(dot + 1));
+  if (auto op = c10::Dispatcher::singleton().findSchema(name)) return *op;
+  throw Error("expected an op that LibTorch knows, found '" + node.op + "' in node " + std::to_string(node.id));
+}
+
+NodeCall::NodeCall(const Graph& graph, const Node& node) : graph_(&graph), node_(&node), op_(handle_of(node)) {
+  const auto& schema = op_.schema();
+  if (schema.arguments().size() != node.args.size() || schema.returns().size() != node.results.size())
+    throw Error("expected " + std::to_string(schema.arguments().size()) + " arguments and " + std::to_string(schema.returns().size()) +
+                " results, found " + std::to_string(node.args.size()) + " and " + std::to_string(node.results.size()) + " in " +
+                describe(node));
+  for (std::size_t i = 0; i < node.args.size(); i++) {
+    const auto& a = node.args[i];
+    Slot s{Pass::constant, {}, a.scalar};
+    if (a.kind == Argument::Kind::tensor) {
+      s.pass = changes_geometry(graph, node, schema, i) ? Pass::fresh_tensor : Pass::tensor;
+    } else if (a.kind == Argument::Kind::tensors) {
+      const auto type = schema.arguments()[i].type();
+      const bool optional = type->kind() == c10::TypeKind::ListType &&
+                            type->castRaw<c10::ListType>()->getElementType()->kind() == c10::TypeKind::OptionalType;
+      s.pass = optional ? Pass::optional_list : Pass::list;
+    } else if (a.wrapped) {
+      s.pass = a.scalar >= 0 ? Pass::wrapped_scalar : Pass::constant;
+      s.constant = wrapped_tensor(a.constant);
+    } else if (a.scalar >= 0) {
+      s.pass = Pass::scalar;
+    } else {
+      s.constant = to_ivalue(a.constant);
+    }
+    args_.push_back(std::move(s));
+  }
+}
+
+void NodeCall::push(Slots& slots, const std::vector<double>& scalars, torch::jit::Stack& stack, std::size_t i) {
+  auto& s = args_[i];
+  const auto& values = node_->args[i].values;
+  auto tensor = [&](ValueId v) { return v < 0 ? at::Tensor() : slots.get(v); };
+  switch (s.pass) {
+    case Pass::constant:
+      stack.push_back(s.constant);
+      break;
+    case Pass::scalar:
+      stack.emplace_back(scalars[s.scalar]);
+      break;
+    case Pass::wrapped_scalar:
+      *static_cast<double*>(s.constant.toTensor().mutable_data_ptr()) = scalars[s.scalar];
+      stack.push_back(s.constant);
+      break;
+    case Pass::tensor:
+      stack.emplace_back(tensor(values[0]));
+      break;
+    case Pass::fresh_tensor:
+      stack.emplace_back(slots.fresh(values[0]));
+      break;
+    case Pass::list: {
+      c10::List<at::Tensor> list;
+      list.reserve(values.size());
+      for (auto v : values) list.push_back(tensor(v));
+      stack.emplace_back(std::move(list));
+      break;
+    }
+    case Pass::optional_list: {
+      c10::List<std::optional<at::Tensor>> list;
+      for (auto v : values) list.push_back(v < 0 ? std::optional<at::Tensor>() : std::optional<at::Tensor>(slots.get(v)));
+      stack.emplace_back(std::move(list));
+      break;
+    }
+  }
+}
+
+void NodeCall::run(Slots& slots, const std::vector<double>& scalars, torch::jit::Stack& stack) {
+  stack.clear();
+  for (std::size_t i = 0; i < args_.size(); i++) push(slots, scalars, stack, i);
+  op_.callBoxed(&stack);
+  for (std::size_t k = 0; k < node_->results.size(); k++) {
+    const auto& r = node_->results[k];
+    if (r.kind == Argument::Kind::tensor) {
+      if (r.values[0] >= 0) slots.set(r.values[0], std::move(stack[k]).toTensor());
+    } else if (r.kind == Argument::Kind::tensors) {
+      auto list = stack[k].toTensorVector();
+      if (list.size() != r.values.size())
+        throw InternalError(describe(*node_) + " returned " + std::to_string(list.size()) + " tensors, recorded " +
+                            std::to_string(r.values.size()));
+      for (std::size_t j = 0; j < list.size(); j++)
+        if (r.values[j] >= 0) slots.set(r.values[j], std::move(list[j]));
+    }
+  }
+  stack.clear();
+}
+
+}  // namespace tandem

@@ -1,0 +1,43 @@
+// One node made ready to run through the dispatcher, again and again, on the tensors of Slots.
+#pragma once
+
+#include "autograd/graph.h"
+#include "autograd/slots.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/core/stack.h>
+
+#include <vector>
+
+namespace tandem {
+
+c10::IValue to_ivalue(const Constant& constant);
+
+/// The handle of a node's op. Throws Error "expected an op that LibTorch knows, found 'x' in node n".
+c10::OperatorHandle handle_of(const Node& node);
+
+class NodeCall {
+ public:
+  NodeCall(const Graph& graph, const Node& node);
+
+  /// Runs the op and stores its results. Throws what the op throws; Slots is then as before the call but for what the op has written.
+  void run(Slots& slots, const std::vector<double>& scalars, torch::jit::Stack& stack);
+  const Node& node() const { return *node_; }
+
+ private:
+  enum class Pass : std::uint8_t { constant, scalar, wrapped_scalar, tensor, fresh_tensor, list, optional_list };
+  struct Slot {
+    Pass pass;
+    c10::IValue constant;  // wrapped_scalar: the 0-dim tensor whose number is written before each call
+    std::int32_t scalar = -1;
+  };
+  void push(Slots& slots, const std::vector<double>& scalars, torch::jit::Stack& stack, std::size_t i);
+
+  const Graph* graph_;
+  const Node* node_;
+  c10::OperatorHandle op_;
+  std::vector<Slot> args_;
+};
+
+}  // namespace tandem

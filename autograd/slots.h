@@ -1,0 +1,52 @@
+// The tensors of one run of a graph. Values that differ by their version only share a slot: the memory is the same.
+#pragma once
+
+#include "autograd/graph.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+namespace tandem {
+
+/// What a non-internal storage is in one run. `shift`: bytes by which an input lies further into its storage than in the recorded step.
+struct Binding {
+  c10::Storage storage;
+  std::int64_t shift = 0;
+};
+
+/// The outside world of one run: a binding per storage id (internal ones are left empty) and a number per run-time scalar.
+struct RunInputs {
+  std::vector<Binding> storages;
+  std::vector<double> scalars;
+};
+
+/// A strided tensor of the value's geometry on `storage`, without autograd state.
+at::Tensor make_tensor(const Value& value, const c10::Storage& storage, std::int64_t shift = 0);
+
+class Slots {
+ public:
+  explicit Slots(const Graph& graph);
+
+  void bind(const RunInputs& inputs);
+  const at::Tensor& get(ValueId v);     // made from its geometry where no op has returned it
+  at::Tensor fresh(ValueId v) const;    // a tensor object of its own, for ops that change the geometry of their argument
+  void set(ValueId v, at::Tensor t);    // a result
+  bool has_storage(StorageId s) const { return bool(storages_[s].storage); }
+  bool same_slot(ValueId a, ValueId b) const { return slot_of_[a] == slot_of_[b]; }
+  void release(StorageId s);
+  void release_internal();
+  void release_step();                  // internal storages, and those that are others in each step: inputs and gradients
+  void keep(StorageId s) { kept_[s] = true; }  // survives release_internal: folded values
+  const Graph& graph() const { return graph_; }
+
+ private:
+  const Graph& graph_;
+  std::vector<std::int32_t> slot_of_;
+  std::vector<at::Tensor> tensors_;
+  std::vector<std::vector<std::int32_t>> slots_on_;
+  std::vector<Binding> storages_;
+  std::vector<char> kept_;
+};
+
+}  // namespace tandem

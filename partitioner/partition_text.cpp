@@ -1,0 +1,95 @@
+// Text form of a Partition:
+//   tandem partition 1
+//   saved 8 bytes s2 s5
+//   recomputed n4
+//   view forward n0
+//   library forward n1
+#include "autograd/cursor.h"
+#include "partitioner/names.h"
+#include "partitioner/partition.h"
+
+#include <iterator>
+
+namespace tandem {
+namespace {
+
+constexpr Group::Kind kinds[] = {Group::Kind::library, Group::Kind::view, Group::Kind::once};
+constexpr Side sides[] = {Side::forward, Side::backward, Side::update};
+
+template <class Id>
+std::string list_text(char sigil, const std::vector<Id>& ids) {
+  std::string out;
+  for (Id id : ids) fmt::format_to(std::back_inserter(out), " {}{}", sigil, id);
+  return out;
+}
+
+class Parser : Cursor {
+ public:
+  using Cursor::Cursor;
+
+  Partition run() && {
+    Partition p;
+    expect("tandem partition 1");
+    expect("\n");
+    expect("saved ");
+    p.saved_bytes = integer<std::int64_t>();
+    expect(" bytes");
+    p.saved = ids(" s");
+    expect("recomputed");
+    p.recomputed = ids(" n");
+    while (!done()) p.groups.push_back(group());
+    return p;
+  }
+
+ private:
+  std::vector<std::int32_t> ids(std::string_view sigil) {
+    std::vector<std::int32_t> list;
+    while (accept(sigil)) list.push_back(integer<std::int32_t>());
+    expect("\n");
+    return list;
+  }
+
+  template <class T, std::size_t N>
+  T one_of(const T (&choices)[N], std::string_view what) {
+    for (T choice : choices)
+      if (accept(name_of(choice))) return choice;
+    fail(what);
+  }
+
+  Group group() {
+    Group g;
+    g.kind = one_of(kinds, "library, view or once");
+    expect(" ");
+    g.side = one_of(sides, "forward, backward or update");
+    g.nodes = ids(" n");
+    return g;
+  }
+};
+
+}  // namespace
+
+const char* name_of(Group::Kind kind) {
+  switch (kind) {
+    case Group::Kind::library: return "library";
+    case Group::Kind::view: return "view";
+    case Group::Kind::once: return "once";
+  }
+  return "unknown";
+}
+
+std::string print(const Partition& p) {
+  std::string out = "tandem partition 1\n";
+  fmt::format_to(std::back_inserter(out), "saved {} bytes{}\n", p.saved_bytes, list_text('s', p.saved));
+  fmt::format_to(std::back_inserter(out), "recomputed{}\n", list_text('n', p.recomputed));
+  for (const Group& g : p.groups)
+    fmt::format_to(std::back_inserter(out), "{} {}{}\n", name_of(g.kind), name_of(g.side), list_text('n', g.nodes));
+  return out;
+}
+
+Partition parse_partition(std::string_view text) {
+  Partition p = Parser(text).run();
+  expect_printed_form(text, print(p));
+  return p;
+}
+
+}  // namespace tandem

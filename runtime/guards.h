@@ -1,0 +1,53 @@
+// When a plan may be used: everything about a step, beyond the values, that decides which ops eager would run.
+#pragma once
+
+#include "autograd/graph.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+namespace tandem {
+
+/// What a plan assumes of one tensor. For inputs the place in its storage may move (mini-batches are slices); for leaves and buffers the storage
+/// itself is part of the guard.
+struct TensorGuard {
+  bool defined = false, requires_grad = false, leaf = true, conj = false, neg = false, inference = false, strided = true;
+  c10::ScalarType dtype = c10::ScalarType::Undefined;
+  c10::Device device = c10::Device(c10::DeviceType::CPU);
+  std::vector<std::int64_t> sizes, strides;
+  std::int64_t alignment = 0;        // of the address, modulo the element size
+  const void* storage = nullptr;     // leaves and buffers; inputs leave it out
+  std::int32_t shares_with = -1;     // inputs: the first tensor of the step (inputs, then leaves, then buffers) on the same storage
+  std::int64_t shift = 0;            // inputs that share: bytes between the two tensors' starts
+  bool operator==(const TensorGuard&) const = default;
+};
+
+struct Signature {
+  std::vector<TensorGuard> inputs, leaves, buffers;
+  std::vector<char> has_gradient, hooked;  // per leaf, at the start of the step
+  std::vector<char> training;              // per module, in the order of Module::modules()
+  std::string optimizer;                   // OptimizerFormula::variant(), or the class when it runs eager
+  bool first_micro = true, updates = true; // place in an accumulation
+  bool grad_mode = true, inference_mode = false, deterministic = false, autocast = false;
+  c10::ScalarType autocast_dtype = c10::ScalarType::Undefined, default_dtype = c10::ScalarType::Float;
+  bool operator==(const Signature&) const = default;
+};
+
+struct NamedTensor {
+  std::string name;
+  at::Tensor tensor;
+};
+
+/// Reads the state of the world; the caller fills in training flags, optimizer and accumulation.
+Signature observe(const std::vector<at::Tensor>& inputs, const std::vector<NamedTensor>& leaves, const std::vector<NamedTensor>& buffers);
+
+/// Empty when equal; otherwise one sentence about the first difference: what the plan expects, what was found, where.
+std::string difference(const Signature& plan, const Signature& now, const std::vector<NamedTensor>& leaves,
+                       const std::vector<NamedTensor>& buffers);
+
+/// "float32 [32, 20], int64 [32]"
+std::string describe(const Signature& signature);
+
+}  // namespace tandem

@@ -1,0 +1,207 @@
+#include "runtime/reference.h"
+
+#include "autograd/interpret.h"
+#include "autograd/key.h"
+#include "autograd/op.h"
+#include "autograd/text.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/rand.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace tandem {
+namespace {
+
+constexpr double single_rounding = 5.9604644775390625e-08;  // 2^-24: half an ulp of float32 at 1
+
+bool low(c10::ScalarType t) { return t == c10::ScalarType::Float || t == c10::ScalarType::Half || t == c10::ScalarType::BFloat16; }
+
+/// The same graph with every floating value in double; dtype arguments follow.
+Graph in_double(const Graph& graph) {
+  auto g = graph;
+  for (auto& v : g.values)
+    if (low(v.dtype)) v.dtype = c10::ScalarType::Double;
+  for (auto& n : g.nodes) {
+    const auto schema = handle_of(n).schema();
+    for (std::size_t i = 0; i < n.args.size(); i++) {
+      auto type = schema.arguments()[i].real_type();
+      if (type->kind() == c10::TypeKind::OptionalType) type = type->castRaw<c10::OptionalType>()->getElementType();
+      auto* number = std::get_if<std::int64_t>(&n.args[i].constant);
+      if (type->kind() == c10::TypeKind::ScalarTypeType && number && low(c10::ScalarType(*number)))
+        *number = std::int64_t(c10::ScalarType::Double);
+    }
+  }
+  return g;
+}
+
+/// The whole storage as one flat tensor of the dtype of its values.
+at::Tensor flat(const Graph& graph, StorageId id, const c10::Storage& storage) {
+  Value v;
+  for (const auto& w : graph.values)
+    if (w.storage == id) {
+      v.dtype = w.dtype;
+      break;
+    }
+  v.storage = id;
+  v.sizes = {std::int64_t(storage.nbytes() / c10::elementSize(v.dtype))};
+  v.strides = {1};
+  return make_tensor(v, storage);
+}
+
+class LockStep {
+ public:
+  /// `sample` 0: nothing is perturbed; others seed the perturbation.
+  LockStep(const Graph& graph, const Graph& exact, const EagerStep& eager, int sample)
+      : graph_(graph), exact_graph_(exact), native_(graph), exact_(exact), sample_(sample),
+        generator_(at::detail::createCPUGenerator(std::uint64_t(sample))) {
+    native_inputs_ = private_copy(graph, eager.before);
+    exact_inputs_ = native_inputs_;
+    for (std::size_t s = 0; s < graph.storages.size(); s++) {
+      auto& b = exact_inputs_.storages[s];
+      if (graph.storages[s].role == Role::internal || !b.storage) continue;
+      auto whole = flat(graph, StorageId(s), b.storage);
+      const bool widen = low(whole.scalar_type());
+      if (widen) b.shift *= std::int64_t(sizeof(double) / whole.itemsize());
+      whole = widen ? whole.to(at::kDouble) : whole.clone();
+      perturb(whole);
+      b.storage = whole.storage();
+    }
+  }
+
+  void run(const std::vector<at::Tensor>& gradients) {
+    native_.begin(native_inputs_);
+    exact_.begin(exact_inputs_);
+    bool updating = false;
+    for (std::size_t i = 0; i < graph_.nodes.size(); i++) {
+      if (!updating && graph_.nodes[i].side == Side::update) {
+        updating = true;
+        begin_update(gradients);
+      }
+      native_.step(i);
+      step_exact(i);
+      native_.release_after(i);
+      exact_.release_after(i);
+    }
+    if (!updating) begin_update({});
+  }
+
+  Outcome native() { return outcome(graph_, native_inputs_, native_, native_gradients_); }
+  Outcome exact() { return outcome(exact_graph_, exact_inputs_, exact_, exact_gradients_); }
+
+ private:
+  static Outcome outcome(const Graph& graph, const RunInputs& inputs, Interpreter& run, const std::vector<at::Tensor>& gradients) {
+    return outcome_of(graph, inputs, [&](ValueId v) { return run.value(v); }, gradients);
+  }
+
+  void begin_update(const std::vector<at::Tensor>& gradients) {
+    for (std::size_t i = 0; i < graph_.gradients.size(); i++) {
+      const auto v = graph_.gradients[i].before;
+      native_gradients_.push_back(v < 0 ? at::Tensor() : native_.value(v).clone());
+      exact_gradients_.push_back(v < 0 ? at::Tensor() : exact_.value(v).clone());
+      if (v < 0 || i >= gradients.size() || !gradients[i].defined()) continue;
+      native_.value(v).copy_(gradients[i]);
+      exact_.value(v).copy_(gradients[i]);
+    }
+  }
+
+  void perturb(at::Tensor t) {
+    if (sample_ == 0 || !t.is_floating_point() || t.numel() == 0) return;
+    const auto noise = at::rand({t.numel()}, generator_, at::TensorOptions().dtype(at::kDouble)).view(t.sizes());
+    t.mul_(noise.mul(2 * single_rounding).add(1 - single_rounding));
+  }
+
+  /// Takes what the native run has for everything that node `i` made or wrote.
+  void take(std::size_t i) {
+    for (auto s : graph_.nodes[i].writes) {
+      ValueId any = -1;
+      for_each_value(graph_.nodes[i].args, [&](ValueId v) {
+        if (graph_.values[v].storage == s) any = v;
+      });
+      if (any >= 0) exact_.value(any).copy_(native_.value(any));
+    }
+    for_each_value(graph_.nodes[i].results, [&](ValueId v) {
+      if (exact_.slots().has_storage(graph_.values[v].storage)) {
+        exact_.value(v).copy_(native_.value(v));
+        return;
+      }
+      const auto& made = native_.value(v);
+      auto t = at::empty_strided(made.sizes(), made.strides(), made.options().dtype(exact_graph_.values[v].dtype));
+      exact_.slots().set(v, t.copy_(made));
+    });
+  }
+
+  void step_exact(std::size_t i) {
+    const auto& n = graph_.nodes[i];
+    const auto* row = find_op(n.op);
+    if (n.effects.random) return take(i);
+    try {
+      exact_.step(i);
+    } catch (const std::exception&) {  // a kernel without a double form: its own rounding is then not part of the reference
+      return take(i);
+    }
+    for_each_value(n.results, [&](ValueId v) {
+      if (!c10::isFloatingType(graph_.values[v].dtype) && !c10::isComplexType(graph_.values[v].dtype))
+        exact_.value(v).copy_(native_.value(v));
+      else if (!row || row->kind != Kind::view)
+        perturb(exact_.value(v));
+    });
+  }
+
+  const Graph& graph_;
+  const Graph& exact_graph_;
+  Interpreter native_, exact_;
+  RunInputs native_inputs_, exact_inputs_;
+  std::vector<at::Tensor> native_gradients_, exact_gradients_;
+  int sample_;
+  at::Generator generator_;
+};
+
+}  // namespace
+
+ReferenceRun run_reference(const Graph& graph, const EagerStep& eager, const std::vector<at::Tensor>& gradients, int perturbations) {
+  ReferenceRun out;
+  const auto exact = in_double(graph);
+  for (int k = 0; k <= perturbations; k++) {
+    GeneratorScope generator(eager.generator_before);
+    LockStep run(graph, exact, eager, k);
+    run.run(gradients);
+    if (k == 0) {
+      out.native = run.native();
+      out.exact = run.exact();
+    } else {
+      out.perturbed.push_back(run.exact());
+    }
+  }
+  return out;
+}
+
+ErrorRatio error_ratio(const ReferenceRun& reference, const Outcome& found) {
+  ErrorRatio worst;
+  auto see = [&](double ratio, const std::string& where) {
+    if (ratio > worst.ratio || std::isnan(ratio)) worst = {std::isnan(ratio) ? HUGE_VAL : ratio, where};
+  };
+  for (std::size_t i = 0; i < found.size(); i++) {
+    const auto &native = reference.native[i].tensor, &plan = found[i].tensor;
+    if (bit_equal(native, plan)) continue;
+    if (!native.defined() || !plan.defined() || native.sizes() != plan.sizes() || !low(native.scalar_type()) || native.scalar_type() != plan.scalar_type()) {
+      see(HUGE_VAL, found[i].name);
+      continue;
+    }
+    const auto exact = reference.exact[i].tensor.to(at::kDouble), eager = native.to(at::kDouble), mine = plan.to(at::kDouble);
+    auto bound = exact.abs() * (2 * single_rounding);
+    for (const auto& p : reference.perturbed) bound = bound.maximum((p[i].tensor.to(at::kDouble) - exact).abs() * 4);
+    const auto allowed = (eager - exact).abs() * 2 + bound + 1e-45;
+    // Where eager itself is not finite the plan must be the same; elsewhere the bound decides.
+    const auto same = mine.eq(eager).logical_or(mine.isnan().logical_and(eager.isnan()));
+    const auto ratio = ((mine - exact).abs() / allowed).where(eager.isfinite(), same.logical_not().to(at::kDouble) * 1e300);
+    see(ratio.max().item<double>(), found[i].name);
+  }
+  return worst;
+}
+
+}  // namespace tandem

@@ -1,0 +1,77 @@
+#include "trainers/binding.h"
+
+#include <fmt/format.h>
+
+namespace tandem {
+namespace {
+
+bool counted(const at::Tensor& t) { return t.defined() && !t.is_inference(); }
+
+}  // namespace
+
+std::vector<std::uint32_t> versions_of(const std::vector<KnownTensor>& known) {
+  std::vector<std::uint32_t> out;
+  for (const auto& k : known) out.push_back(counted(k.tensor) ? std::uint32_t(k.tensor._version()) : 0);
+  return out;
+}
+
+std::vector<Outside::VersionDelta> version_deltas(const std::vector<KnownTensor>& known, const std::vector<std::uint32_t>& before) {
+  std::vector<Outside::VersionDelta> out;
+  for (std::size_t i = 0; i < known.size(); i++) {
+    if (!counted(known[i].tensor)) continue;
+    // An input that is a view of a parameter or another input shares its counter: advance it once.
+    bool shared = false;
+    for (std::size_t j = 0; j < i && known[i].role == Role::input && !shared; j++)
+      shared = known[j].tensor.is_alias_of(known[i].tensor);
+    if (const auto by = std::uint32_t(known[i].tensor._version()) - before[i]; by && !shared) out.push_back({known[i].role, known[i].index, by});
+  }
+  return out;
+}
+
+void advance_versions(const Outside& outside, const World& world, const World::Present& present) {
+  for (const auto& d : outside.versions) {
+    const auto t = world.resolve(d.role, d.index, present);
+    if (!counted(t)) continue;
+    for (std::uint32_t i = 0; i < d.by; i++) t.unsafeGetTensorImpl()->bump_version();
+  }
+  for (const auto& c : outside.captured) {
+    auto counter = c.version;  // a handle on the same counter
+    for (auto i = c.version_at_start; i < c.version_at_end; i++) counter.bump();
+  }
+}
+
+std::vector<std::int64_t> starts_of(const std::vector<at::Tensor>& inputs) {
+  std::vector<std::int64_t> out;
+  for (const auto& t : inputs) out.push_back(t.storage_offset() * std::int64_t(t.itemsize()));
+  return out;
+}
+
+std::string bind_outside(const Graph& graph, const Outside& outside, const World& world, const World::Present& present, RunInputs& out) {
+  out.storages.resize(graph.storages.size());
+  for (std::size_t s = 0; s < graph.storages.size(); s++) {
+    const auto& info = graph.storages[s];
+    auto& b = out.storages[s];
+    if (info.role == Role::internal) continue;
+    if (info.role == Role::captured) {
+      auto alive = outside.captured[std::size_t(info.index)].storage.lock();
+      if (!alive) return "a tensor that the recorded step read is gone (" + info.name + "), expected it to live on";
+      for (const auto& t : *present.inputs)
+        if (t.storage().unsafeGetStorageImpl() == alive.get())
+          return "an input shares memory with a tensor that the loss function captured, expected separate memory as in the recorded step";
+      b = {c10::Storage(std::move(alive)), 0};
+    } else {
+      const auto t = world.resolve(info.role, info.index, present);
+      if (!t.defined() || !t.has_storage())
+        return fmt::format("{} '{}': expected a tensor as in the recorded step, found none", name_of(info.role), info.name);
+      b = {t.storage(), 0};
+      if (info.role == Role::input)
+        b.shift = t.storage_offset() * std::int64_t(t.itemsize()) - outside.input_start[std::size_t(info.index)];
+    }
+    if (info.role != Role::input && std::int64_t(b.storage.nbytes()) != info.bytes)
+      return fmt::format("{} '{}': expected {} bytes as in the recorded step, found {}", name_of(info.role), info.name, info.bytes,
+                         b.storage.nbytes());
+  }
+  return "";
+}
+
+}  // namespace tandem

@@ -1,0 +1,35 @@
+// From the roles of a graph's outside storages to the tensors of this step.
+#pragma once
+
+#include "autograd/capture.h"
+#include "autograd/slots.h"
+#include "trainers/world.h"
+
+#include <string>
+#include <vector>
+
+namespace tandem {
+
+/// What a recording tells of the outside world beyond its graph.
+struct Outside {
+  std::vector<CapturedStorage> captured;
+  std::vector<std::int64_t> input_start;  // byte offset of each input into its storage in the recorded step
+  struct VersionDelta {
+    Role role;
+    std::int32_t index;
+    std::uint32_t by;
+  };
+  std::vector<VersionDelta> versions;  // by how much the step advances version counters
+};
+
+/// Version counters of everything known, in the order of World::known.
+std::vector<std::uint32_t> versions_of(const std::vector<KnownTensor>& known);
+std::vector<Outside::VersionDelta> version_deltas(const std::vector<KnownTensor>& known, const std::vector<std::uint32_t>& before);
+void advance_versions(const Outside& outside, const World& world, const World::Present& present);
+
+std::vector<std::int64_t> starts_of(const std::vector<at::Tensor>& inputs);
+
+/// Fills `out.storages`. Returns one sentence when a storage is not what was recorded.
+std::string bind_outside(const Graph& graph, const Outside& outside, const World& world, const World::Present& present, RunInputs& out);
+
+}  // namespace tandem

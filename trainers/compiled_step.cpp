@@ -1,0 +1,95 @@
+#include "trainers/compiled_step.h"
+
+#include "autograd/key.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace tandem {
+namespace {
+
+/// OptimizerFormula names its numbers "adam.beta1[3]": the quantity and the parameter.
+std::size_t param_of(const std::string& name) { return std::size_t(std::atoll(name.c_str() + name.rfind('[') + 1)); }
+
+}  // namespace
+
+CompiledStep::CompiledStep(Graph captured, Outside outside, std::vector<bool> has_grad, Plan plan)
+    : captured_(std::move(captured)), outside_(std::move(outside)), has_grad_(std::move(has_grad)),
+      plan_(std::make_unique<Plan>(std::move(plan))), executor_(std::make_unique<Executor>(*plan_)) {}
+
+std::string CompiledStep::bind(World& world, const World::Present& present) {
+  if (auto sentence = bind_outside(plan_->graph, outside_, world, present, inputs_); !sentence.empty()) return sentence;
+  inputs_.scalars.clear();
+  if (plan_->graph.scalars.empty()) return "";
+  for (const auto& n : world.formula()->numbers(has_grad_)) inputs_.scalars.push_back(n.value);
+  if (inputs_.scalars.size() != plan_->graph.scalars.size()) return "the optimizer's update uses another count of numbers than the recorded one";
+  return "";
+}
+
+/// Gradients that the plan has made go where backward would have put them; after a failure only those that were complete.
+void CompiledStep::deliver_gradients(World& world, std::int64_t failed) {
+  const auto& graph = plan_->graph;
+  for (const auto& g : graph.gradients) {
+    const auto v = failed >= 0 ? g.before : g.value;
+    if (v < 0 || graph.storages[graph.values[v].storage].role != Role::internal) continue;
+    if (failed >= 0) {
+      // Accumulated once the autograd node that made it is done; the failing node belongs to another one then.
+      const Node* maker = nullptr;
+      for (std::int64_t i = 0; i < failed; i++)
+        for_each_value(graph.nodes[std::size_t(i)].results, [&](ValueId r) {
+          if (r == v) maker = &graph.nodes[std::size_t(i)];
+        });
+      const auto& failing = graph.nodes[std::size_t(failed)];
+      if (!maker || !executor_->has(v) || (failing.side == Side::backward && failing.ran_for == maker->ran_for)) continue;
+    }
+    world.leaves()[std::size_t(g.leaf)].tensor.mutable_grad() = executor_->value(v).detach();
+  }
+}
+
+/// How many parameters' updates had begun when a node of the update side failed.
+std::size_t CompiledStep::params_started(std::int64_t failed) const {
+  const auto& graph = plan_->graph;
+  std::size_t end = 0;  // one past the last parameter, by position, whose numbers were used
+  for (std::int64_t i = 0; i <= failed; i++)
+    for (const auto& a : graph.nodes[std::size_t(i)].args)
+      if (a.scalar >= 0) end = std::max(end, param_of(graph.scalars[std::size_t(a.scalar)].name) + 1);
+  return std::size_t(std::count(has_grad_.begin(), has_grad_.begin() + std::ptrdiff_t(end), true));
+}
+
+/// Nothing of the caller's stays pinned between steps.
+void CompiledStep::end() {
+  executor_->end();
+  inputs_.storages.clear();
+}
+
+StepResult CompiledStep::run(World& world, EagerStepRunner& runner, const World::Present& present, const StepKind& kind, bool zeroed_to_none) {
+  if (kind.first_micro && zeroed_to_none) runner.zero_grad();
+  const bool counts = kind.updates && kind.update_recorded && world.formula();
+  try {
+    executor_->run(inputs_);
+  } catch (...) {
+    const auto failed = executor_->failed_node();
+    if (failed >= 0) {
+      SilenceScope quiet;
+      deliver_gradients(world, failed);
+      if (counts && plan_->graph.nodes[std::size_t(failed)].side == Side::update) world.formula()->advance(has_grad_, params_started(failed));
+      advance_versions(outside_, world, present);
+    }
+    end();
+    throw;
+  }
+  StepResult result;
+  result.compiled = true;
+  const auto& graph = plan_->graph;
+  auto give = [&](ValueId v) { return v < 0 ? at::Tensor() : executor_->value(v).detach(); };
+  result.loss = give(graph.loss);
+  for (auto v : graph.outputs) result.outputs.push_back(give(v));
+  result.grad_norm = give(graph.grad_norm);
+  deliver_gradients(world, -1);
+  advance_versions(outside_, world, present);
+  if (counts) world.formula()->advance(has_grad_, has_grad_.size());
+  end();
+  return result;
+}
+
+}  // namespace tandem

@@ -1,0 +1,334 @@
+#include "autograd/key.h"
+#include "tandem/tandem.h"
+#include "trainers/entry.h"
+
+#include <fmt/format.h>
+#include <torch/optim/lbfgs.h>
+#include <torch/optim/optimizer.h>
+
+#include <algorithm>
+#include <cmath>
+#include <list>
+
+namespace tandem {
+namespace {
+
+constexpr int measured_runs = 8;
+thread_local bool step_is_running = false;
+
+struct RunningScope {
+  RunningScope() {
+    if (step_is_running) throw Error("step: expected one step at a time on a thread, found a step called inside another");
+    step_is_running = true;
+  }
+  ~RunningScope() { step_is_running = false; }
+};
+
+}  // namespace
+
+struct TrainStep::Impl {
+  Impl(std::shared_ptr<torch::nn::Module> model, torch::optim::Optimizer& optimizer, std::vector<detail::LossFunction> l, Options o)
+      : options(std::move(o)), loss(std::move(l)), world(std::move(model), optimizer), runner(world, loss, options),
+        lbfgs(dynamic_cast<torch::optim::LBFGS*>(&optimizer)), update_recorded(world.formula() != nullptr) {
+    if (lbfgs && options.accumulate > 1) throw Error("Options::accumulate: expected 1 with LBFGS, which evaluates the loss several times per step");
+    if (auto refusal = options.compile ? claim_key() : std::string("Options::compile is off"); !refusal.empty()) off = refusal;
+  }
+
+  StepResult run(const detail::Inputs& inputs);
+  void check_inputs(const detail::Inputs& inputs) const;
+  StepResult run_part(const detail::Inputs& inputs, const StepKind& kind);
+  StepResult run_lbfgs(const detail::Inputs& inputs, const StepKind& kind);
+  Signature signature_of(const detail::Inputs& inputs, const StepKind& kind) const;
+  Entry& entry_for(const Signature& signature);
+  StepResult run_plain(const detail::Inputs& inputs, const StepKind& kind);
+  bool run_plan(Entry& entry, const detail::Inputs& inputs, const StepKind& kind, StepResult& result);
+  StepResult run_recorded(Entry& entry, const detail::Inputs& inputs, const StepKind& kind);
+  void take_snapshot(Entry& entry, const detail::Inputs& inputs, RecordedStep& step) const;
+  void finish_recording(Recorder& recorder, const EagerResult& eager, const StepKind& kind, const std::vector<ValueId>& before,
+                        const std::vector<Number>& numbers, RecordedStep& step);
+  void update_alone();
+  Report report() const;
+
+  Options options;
+  std::vector<detail::LossFunction> loss;
+  World world;
+  EagerStepRunner runner;
+  torch::optim::LBFGS* lbfgs;
+  bool update_recorded;
+  std::string off;  // why nothing is recorded at all
+  std::list<Entry> entries;
+  Entry* latest = nullptr;
+  std::int64_t next_id = 1, micro = 0;
+  Journal journal;
+};
+
+void TrainStep::Impl::check_inputs(const detail::Inputs& inputs) const {
+  if (inputs.size() >= loss.size() || !loss[inputs.size()]) {
+    std::string accepted;
+    for (std::size_t n = 0; n < loss.size(); n++)
+      if (loss[n]) accepted += (accepted.empty() ? "" : " or ") + std::to_string(n);
+    throw Error(fmt::format("step: expected {} input tensors as the loss function takes, found {}", accepted, inputs.size()));
+  }
+  for (std::size_t i = 0; i < inputs.size(); i++)
+    if (!inputs[i].defined()) throw Error(fmt::format("step: expected defined tensors, found an undefined one as input {}", i));
+}
+
+StepResult TrainStep::Impl::run(const detail::Inputs& inputs) {
+  check_inputs(inputs);
+  RunningScope running;
+  Stopwatch watch;
+  journal.next_step();
+  world.refresh();
+  const StepKind kind{micro == 0, micro + 1 == options.accumulate, update_recorded};
+  auto result = lbfgs ? run_lbfgs(inputs, kind) : run_part(inputs, kind);
+  result.updated = kind.updates;
+  if (kind.updates) runner.drop_gradients();
+  micro = kind.updates ? 0 : micro + 1;
+  const auto ms = watch.ms();
+  if (journal.steps == 1) journal.first_step_ms = ms;
+  result.compiled ? journal.compiled_time(ms) : void();
+  (result.compiled ? journal.compiled_steps : journal.eager_steps)++;
+  return result;
+}
+
+StepResult TrainStep::Impl::run_lbfgs(const detail::Inputs& inputs, const StepKind& kind) {
+  std::optional<StepResult> first;
+  lbfgs->step([&] {
+    auto part = run_part(inputs, kind);
+    auto loss_value = part.loss;
+    if (!first) first = std::move(part);
+    return loss_value;
+  });
+  return *first;
+}
+
+Signature TrainStep::Impl::signature_of(const detail::Inputs& inputs, const StepKind& kind) const {
+  auto s = observe(inputs, world.leaves(), world.buffers());
+  s.training = world.training();
+  s.first_micro = kind.first_micro;
+  s.updates = kind.updates;
+  if (kind.updates && kind.update_recorded) s.optimizer = const_cast<World&>(world).formula()->variant();
+  if (kind.first_micro && options.zero_grad_to_none)  // gone before anything looks at them
+    std::fill_n(s.has_gradient.begin(), world.optimizer_leaves(), char(false));
+  return s;
+}
+
+Entry& TrainStep::Impl::entry_for(const Signature& signature) {
+  for (auto& e : entries)
+    if (e.signature == signature) return e;
+  const bool again = std::any_of(entries.begin(), entries.end(), [](const Entry& e) { return e.state == Entry::State::active; });
+  if (again && latest) {
+    journal.recompiles++;
+    journal.say("recompile", "no plan fits: " + difference(latest->signature, signature, world.leaves(), world.buffers()));
+  }
+  if (std::int64_t(entries.size()) >= options.max_plans) {
+    const auto oldest = std::min_element(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.used < b.used; });
+    journal.say("evicted", fmt::format("plan {} for {}: {} plans are kept at most", oldest->report.id, oldest->report.guard, options.max_plans));
+    if (latest == &*oldest) latest = nullptr;
+    entries.erase(oldest);
+  }
+  entries.emplace_back();
+  auto& e = entries.back();
+  e.signature = signature;
+  e.report.id = next_id++;
+  e.report.guard = describe(signature);
+  for (std::size_t i = 0; i < signature.hooked.size(); i++)
+    if (signature.hooked[i])
+      e.stay_eager("parameter '" + world.leaves()[i].name + "' has a gradient hook, expected none: hooks run host code that a plan would skip");
+  if (signature.autocast || signature.inference_mode || !signature.grad_mode)
+    e.stay_eager(signature.autocast ? "autocast is on, expected off: its weight cache lives on the host" : "grad mode is off, expected on");
+  return e;
+}
+
+StepResult TrainStep::Impl::run_plain(const detail::Inputs& inputs, const StepKind& kind) {
+  Stopwatch watch;
+  auto eager = runner.run(inputs, kind, nullptr, {});
+  journal.eager_time(watch.ms());
+  if (kind.updates && !kind.update_recorded) update_alone();
+  return {eager.loss, eager.outputs, eager.grad_norm, false, false};
+}
+
+void TrainStep::Impl::update_alone() {
+  if (!lbfgs) world.optimizer().step();
+}
+
+StepResult TrainStep::Impl::run_part(const detail::Inputs& inputs, const StepKind& kind) {
+  if (!off.empty()) return run_plain(inputs, kind);
+  auto& entry = entry_for(signature_of(inputs, kind));
+  entry.used = journal.steps;
+  latest = &entry;
+  if (entry.state == Entry::State::eager) return run_plain(inputs, kind);
+  StepResult result;
+  if (entry.state == Entry::State::active && ++entry.since_shadow < options.shadow_every && run_plan(entry, inputs, kind, result)) return result;
+  return run_recorded(entry, inputs, kind);
+}
+
+bool TrainStep::Impl::run_plan(Entry& entry, const detail::Inputs& inputs, const StepKind& kind, StepResult& result) {
+  const auto present = world.present(inputs);
+  if (auto why = entry.step->bind(world, present); !why.empty()) {
+    journal.say("fallback", why);
+    return false;
+  }
+  const bool measure = entry.measured_runs < measured_runs;
+  entry.step->executor().time_calls(measure);
+  result = entry.step->run(world, runner, present, kind, options.zero_grad_to_none);
+  entry.measured_runs += measure;
+  entry.report.steps++;
+  if (kind.updates && !kind.update_recorded) update_alone();
+  return true;
+}
+
+/// Private copies of what the step will write, as far as the recording before tells.
+void TrainStep::Impl::take_snapshot(Entry& entry, const detail::Inputs& inputs, RecordedStep& step) const {
+  if (!entry.last) return;
+  RunInputs live;
+  if (!bind_outside(entry.last->recording.graph, entry.last->outside, world, world.present(inputs), live).empty()) return;
+  step.eager.before = private_copy(entry.last->recording.graph, live);
+  for (const auto& b : live.storages) step.eager.after.push_back(b.storage);
+  step.eager.generator_before = generator_state();
+  step.has_snapshot = true;
+}
+
+StepResult TrainStep::Impl::run_recorded(Entry& entry, const detail::Inputs& inputs, const StepKind& kind) {
+  const bool shadow = entry.state == Entry::State::active;
+  Stopwatch watch;
+  RecordedStep step;
+  if (!shadow) take_snapshot(entry, inputs, step);
+  const auto known = world.known(inputs);
+  const auto versions = versions_of(known);
+  step.outside.input_start = starts_of(inputs);
+
+  EagerResult eager;
+  {
+    Recorder recorder(known, /*audit=*/!shadow);
+    std::vector<ValueId> before;
+    std::vector<Number> numbers;
+    eager = runner.run(inputs, kind, &recorder, [&] {
+      std::vector<char> has(world.leaves().size());
+      for (std::size_t i = 0; i < has.size(); i++) {
+        const auto& g = world.leaves()[i].tensor.grad();
+        has[i] = g.defined();
+        before.push_back(recorder.value_of(g, "the gradient of '" + world.leaves()[i].name + "'"));
+        if (step.has_snapshot && g.defined()) step.eager.gradients.push_back(g.detach().clone());
+      }
+      step.has_grad = world.has_grad(has);
+      if (kind.updates && kind.update_recorded) numbers = world.formula()->numbers(step.has_grad);
+    });
+    finish_recording(recorder, eager, kind, before, numbers, step);
+  }
+  step.outside.versions = version_deltas(known, versions);
+  step.outside.captured = step.recording.captured;
+  entry.report.record_ms += watch.ms();
+  if (shadow) journal.eager_time(watch.ms());
+  if (shadow)
+    compare_shadow(entry, step, journal);
+  else
+    settle(entry, std::move(step), options, journal);
+  if (kind.updates && !kind.update_recorded) update_alone();
+  return {eager.loss, eager.outputs, eager.grad_norm, false, false};
+}
+
+void TrainStep::Impl::finish_recording(Recorder& recorder, const EagerResult& eager, const StepKind& kind, const std::vector<ValueId>& before,
+                                       const std::vector<Number>& numbers, RecordedStep& step) {
+  auto& graph = recorder.graph();
+  graph.loss = recorder.value_of(eager.loss, "the loss");
+  for (const auto& t : eager.outputs) graph.outputs.push_back(recorder.value_of(t, "an output of the loss function"));
+  graph.grad_norm = recorder.value_of(eager.grad_norm, "the gradient norm");
+  const bool dropped = kind.updates && kind.update_recorded && !runner.keeps_gradients();
+  for (std::size_t i = 0; i < before.size(); i++) {
+    const auto& leaf = world.leaves()[i];
+    if (before[i] < 0) continue;
+    const bool goes = dropped && i < world.optimizer_leaves();
+    graph.gradients.push_back({std::int32_t(i), leaf.name, goes ? -1 : recorder.value_of(leaf.tensor.grad(), "a gradient"), before[i]});
+    if (step.has_snapshot) step.eager.kept.push_back(goes ? at::Tensor() : leaf.tensor.grad());
+  }
+  bool new_leaf = false;
+  for (const auto& leaf : eager.look.leaves) new_leaf |= world.add_leaf(leaf);
+  if (new_leaf) recorder.refuse("the loss depends on a leaf that neither the model nor the optimizer lists: it is known from the next step on");
+  if (!eager.look.refusal.empty()) {
+    recorder.refuse(eager.look.refusal);
+    step.final_refusal = true;
+  }
+  step.recording = recorder.finish();
+  auto& recording = step.recording;
+  step.eager.loss = eager.loss;
+  step.eager.outputs = eager.outputs;
+  step.eager.grad_norm = eager.grad_norm;
+  if (step.has_snapshot) step.eager.generator_after = generator_state();
+  if (!recording.refusal.empty()) return;
+  for (const auto& n : numbers) step.eager.before.scalars.push_back(n.value);
+  if (kind.updates && kind.update_recorded)
+    if (auto why = bind_numbers(recording.graph, recording.first_update, numbers); !why.empty()) {
+      update_recorded = false;  // from the next step on the optimizer runs eager behind the plan
+      journal.say("fallback", "the optimizer's update is not the one that is known, it runs eager behind the plan: " + why);
+      recording.refusal = why;
+      return;
+    }
+  std::vector<c10::StorageImpl*> exempt;
+  auto spare = [&](const at::Tensor& t) {
+    if (t.defined() && t.has_storage()) exempt.push_back(t.storage().unsafeGetStorageImpl());
+  };
+  spare(eager.loss);
+  spare(eager.grad_norm);
+  for (const auto& t : eager.outputs) spare(t);
+  for (const auto& l : world.leaves()) spare(l.tensor.grad());
+  for (const auto& s : world.present({}).state) spare(s.tensor);
+  recording.refusal = escaped(recording, exempt);
+}
+
+Report TrainStep::Impl::report() const {
+  Report r;
+  journal.fill(r);
+  auto& w = const_cast<World&>(world);
+  r.optimizer = w.formula() ? w.formula()->name() + (update_recorded ? ", its update is part of the plan" : ", eager behind the plan")
+                            : "unknown to Tandem, eager behind the plan";
+  if (lbfgs) r.optimizer = "LBFGS, eager behind the plan";
+  for (const auto& e : entries) {
+    // Step 1, in which the optimizer makes its state, is a path of its own and comes once: no plan to speak of.
+    if (e.state == Entry::State::recording && e.recordings <= 1 && e.refusals == 0 && &e != latest) continue;
+    r.plans.push_back(e.report);
+    auto& p = r.plans.back();
+    p.active = e.state == Entry::State::active;
+    p.reason = e.state == Entry::State::recording && e.reason.empty() ? "it is being recorded: two recordings must agree first" : e.reason;
+    if (!e.step) continue;
+    const auto& nodes = e.step->plan().graph.nodes;
+    const auto& us = const_cast<CompiledStep&>(*e.step).executor().shortest_us();
+    for (std::size_t i = 0; i < nodes.size(); i++)
+      if (std::isfinite(us[i])) p.nodes.push_back({fmt::format("n{} {}", nodes[i].id, nodes[i].op), name_of(nodes[i].side), us[i]});
+  }
+  r.active = off.empty() && latest && latest->state == Entry::State::active;
+  if (!r.active) {
+    r.reason = !off.empty() ? off : !latest ? "no step has run yet" : latest->reason;
+    if (r.reason.empty()) r.reason = "it is being recorded: two recordings must agree first";
+  }
+  return r;
+}
+
+TrainStep::TrainStep(std::shared_ptr<torch::nn::Module> model, torch::optim::Optimizer& optimizer, std::vector<detail::LossFunction> loss,
+                     Options options) {
+  check_options(options);
+  if (!model) throw Error("TrainStep: expected a module, found an empty holder");
+  impl_ = std::make_unique<Impl>(std::move(model), optimizer, std::move(loss), std::move(options));
+}
+TrainStep::TrainStep(TrainStep&&) noexcept = default;
+TrainStep& TrainStep::operator=(TrainStep&&) noexcept = default;
+TrainStep::~TrainStep() = default;
+
+StepResult TrainStep::run(const detail::Inputs& inputs) { return impl_->run(inputs); }
+
+bool TrainStep::flush() {
+  auto& i = *impl_;
+  if (i.micro == 0) return false;
+  RunningScope running;
+  i.runner.clip();
+  i.world.optimizer().step();
+  i.runner.drop_gradients();
+  i.micro = 0;
+  return true;
+}
+
+Report TrainStep::report() const { return impl_->report(); }
+
+const char* version() { return TANDEM_VERSION; }
+
+}  // namespace tandem
