@@ -26,16 +26,11 @@ bool is_number(const at::Tensor& t) { return t.dim() == 0 && t.unsafeGetTensorIm
 
 Constant number_of(const at::Tensor& t) {
   switch (t.scalar_type()) {
-    case at::kDouble:
-      return t.const_data_ptr<double>()[0];
-    case at::kLong:
-      return t.const_data_ptr<std::int64_t>()[0];
-    case at::kBool:
-      return t.const_data_ptr<bool>()[0];
-    case at::kComplexDouble:
-      return t.const_data_ptr<c10::complex<double>>()[0];
-    default:
-      return None{};
+    case at::kDouble: return t.const_data_ptr<double>()[0];
+    case at::kLong: return t.const_data_ptr<std::int64_t>()[0];
+    case at::kBool: return t.const_data_ptr<bool>()[0];
+    case at::kComplexDouble: return t.const_data_ptr<c10::complex<double>>()[0];
+    default: return None{};
   }
 }
 
@@ -156,7 +151,10 @@ ValueId Recorder::record_tensor(const at::Tensor& t, const Node& node, bool argu
     refuse(describe(node) + " has a tensor of layout " + c10::str(t.layout()) + ", expected strided ones only");
     return -1;
   }
-  const auto value = intern(t, storage_id(t, argument));
+  const auto id = storage_id(t, argument);
+  auto& storage = recording_.graph.storages[id];  // resize_ may have made it larger
+  if (storage.role == Role::internal) storage.bytes = std::max(storage.bytes, std::int64_t(t.storage().nbytes()));
+  const auto value = intern(t, id);
   if (argument) note_autograd(t, value);
   return value;
 }
@@ -207,7 +205,15 @@ void Recorder::check_schema(const c10::OperatorHandle& op, const Node& node, con
     if (!stack[k].isTensor() && !stack[k].isTensorList() && !stack[k].isNone())
       return refuse("the loss function reads a tensor on the host in " + describe(node) +
                     ", expected none: what it does next may depend on the number");
-  if (op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output))
+  // Reads at integer positions have the positions' sizes; only masks make sizes depend on values.
+  const auto* row = find_op(node.op);
+  const auto read = node.args.empty() || node.args[0].values.empty() ? -1 : node.args[0].values[0];
+  bool masked = !row || row->kind != Kind::gather;
+  for_each_value(node.args, [&](ValueId v) {
+    const auto dtype = recording_.graph.values[v].dtype;
+    masked |= v != read && (dtype == at::kBool || dtype == at::kByte);
+  });
+  if (masked && (op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output)))
     return refuse("the sizes of what " + describe(node) + " returns depend on its operands' values, expected sizes that follow from sizes");
   if (schema.arguments().size() != node.args.size()) throw InternalError(describe(node) + " disagrees with its schema");
 }

@@ -16,7 +16,7 @@ std::vector<char> escaping(const Graph& graph) {
   mark(graph.loss);
   mark(graph.grad_norm);
   for (auto v : graph.outputs) mark(v);
-  for (const auto& g : graph.gradients) mark(g.value);
+  for (const auto& g : graph.gradients) mark(g.value);  // not `before`: a gradient that the update drops ends with it
   return out;
 }
 

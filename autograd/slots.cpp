@@ -92,7 +92,7 @@ void Slots::release(StorageId s) {
 void Slots::release_step() {
   for (std::size_t s = 0; s < storages_.size(); s++) {
     const auto role = graph_.storages[s].role;
-    if (role == Role::internal || role == Role::input || role == Role::gradient) release(StorageId(s));
+    if (role == Role::internal || role == Role::input || role == Role::gradient || role == Role::captured) release(StorageId(s));
   }
 }
 

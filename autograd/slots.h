@@ -29,14 +29,14 @@ class Slots {
   explicit Slots(const Graph& graph);
 
   void bind(const RunInputs& inputs);
-  const at::Tensor& get(ValueId v);     // made from its geometry where no op has returned it
-  at::Tensor fresh(ValueId v) const;    // a tensor object of its own, for ops that change the geometry of their argument
-  void set(ValueId v, at::Tensor t);    // a result
+  const at::Tensor& get(ValueId v);   // made from its geometry where no op has returned it
+  at::Tensor fresh(ValueId v) const;  // a tensor object of its own, for ops that change the geometry of their argument
+  void set(ValueId v, at::Tensor t);  // a result
   bool has_storage(StorageId s) const { return bool(storages_[s].storage); }
   bool same_slot(ValueId a, ValueId b) const { return slot_of_[a] == slot_of_[b]; }
   void release(StorageId s);
   void release_internal();
-  void release_step();                  // internal storages, and those that are others in each step: inputs and gradients
+  void release_step();  // internal storages, and those that the plan must not keep alive: inputs, gradients, captured tensors
   void keep(StorageId s) { kept_[s] = true; }  // survives release_internal: folded values
   const Graph& graph() const { return graph_; }
 

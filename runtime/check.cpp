@@ -55,7 +55,9 @@ std::string missing_node(const Graph& graph, const std::vector<Node>& recorded) 
 
 std::string join(const std::string& a, const std::string& b) { return a.empty() ? b : b.empty() ? a : a + "; " + b; }
 
-Verdict failed(std::string sentence) { return {.sentence = std::move(sentence), .max_error_ratio = HUGE_VAL}; }
+Verdict failed(std::string sentence) {
+  return {.passed = false, .sentence = std::move(sentence), .with_reference = false, .max_error_ratio = HUGE_VAL};
+}
 
 /// Contents of each node's results by node id, for the bisect.
 using Contents = std::unordered_map<NodeId, std::vector<at::Tensor>>;
@@ -103,7 +105,8 @@ std::string first_wrong_node(const Graph& graph, const Plan& plan, Executor& exe
 
 }  // namespace
 
-Verdict check_capture(const Graph& graph, const EagerStep& eager, const std::vector<Node>& recorded, const std::vector<std::uint64_t>& hashes) {
+Verdict check_capture(const Graph& graph, const EagerStep& eager, const std::vector<Node>& recorded,
+                      const std::vector<std::uint64_t>& hashes) {
   const auto missing = missing_node(graph, recorded);
   if (auto fault = verify(graph); !fault.empty()) return failed("capture check: " + join(missing, fault));
   GeneratorScope generator(eager.generator_before);
@@ -116,16 +119,20 @@ Verdict check_capture(const Graph& graph, const EagerStep& eager, const std::vec
       const auto& n = graph.nodes[i];
       gradients.after(i, slots);
       if (geometry.empty()) geometry = geometry_fault(graph, n, slots, inputs);
-      if (first_node.empty() && std::size_t(n.id) < hashes.size() && !content_is_arbitrary(n) && content_hash(graph, n, slots) != hashes[n.id])
+      if (first_node.empty() && std::size_t(n.id) < hashes.size() && !content_is_arbitrary(n) &&
+          content_hash(graph, n, slots) != hashes[n.id])
         first_node = describe(n);
     });
   } catch (const std::exception& e) {
     return failed("capture check: " + join(missing, std::string("the graph does not run: ") + e.what()));
   }
-  auto difference = bit_difference(outcome_of(eager, graph), outcome_of(graph, inputs, [&](ValueId v) { return interpreter.value(v); }, gradients.gradients()));
+  auto difference =
+      bit_difference(outcome_of(eager, graph), outcome_of(
+                                                   graph, inputs, [&](ValueId v) { return interpreter.value(v); }, gradients.gradients()));
   if (difference.empty()) difference = geometry;
-  if (difference.empty() && !bit_equal(generator_state(), eager.generator_after)) difference = "the random generator ends elsewhere than eager's";
-  if (difference.empty()) return {.passed = true};
+  if (difference.empty() && !bit_equal(generator_state(), eager.generator_after))
+    difference = "the random generator ends elsewhere than eager's";
+  if (difference.empty()) return {true, "", false, 0};
   if (!first_node.empty()) difference = join(difference, "the first node that differs from the recording is " + first_node);
   return failed("capture check: " + join(missing, difference));
 }
@@ -143,14 +150,15 @@ Verdict check_generation(const Graph& graph, const Plan& plan, Executor& executo
       return failed("generation check: the plan leaves the random generator elsewhere than eager");
   }
   executor.end();
-  if (bit_difference(outcome_of(eager, graph), found).empty()) return {.passed = true};
+  if (bit_difference(outcome_of(eager, graph), found).empty()) return {true, "", false, 0};
 
   const auto reference = run_reference(graph, eager, gradients.gradients(), 3);
   const auto worst = error_ratio(reference, found);
-  Verdict verdict{.passed = worst.ratio <= 1, .with_reference = true, .max_error_ratio = worst.ratio};
+  Verdict verdict{.passed = worst.ratio <= 1, .sentence = "", .with_reference = true, .max_error_ratio = worst.ratio};
   if (!verdict.passed)
-    verdict.sentence = fmt::format("generation check: {} is {:.3g} times farther from the reference in double than allowed; the first wrong node is {}",
-                                   worst.where, worst.ratio, first_wrong_node(graph, plan, executor, eager));
+    verdict.sentence =
+        fmt::format("generation check: {} is {:.3g} times farther from the reference in double than allowed; the first wrong node is {}",
+                    worst.where, worst.ratio, first_wrong_node(graph, plan, executor, eager));
   return verdict;
 }
 

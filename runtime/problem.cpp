@@ -72,7 +72,8 @@ at::Tensor read_tensor(Cursor& in) {
   std::uint64_t span = 1;
   for (std::size_t i = 0; i < sizes.size(); i++) {
     std::uint64_t step = 0;
-    if (strides[i] < 0 || __builtin_mul_overflow(std::uint64_t(std::max<std::int64_t>(sizes[i] - 1, 0)), std::uint64_t(strides[i]), &step) ||
+    if (strides[i] < 0 ||
+        __builtin_mul_overflow(std::uint64_t(std::max<std::int64_t>(sizes[i] - 1, 0)), std::uint64_t(strides[i]), &step) ||
         __builtin_add_overflow(span, step, &span) || span > 64 * (expected + 64))
       in.fail("strides that fit the data");
   }
@@ -226,7 +227,7 @@ Problem parse_problem(std::string_view text) {
 
 Verdict replay(const Problem& p) {
   if (!p.plan) return check_capture(p.graph, p.eager, {}, {});
-  if (auto fault = verify(p.graph); !fault.empty()) return {.sentence = "capture check: " + fault};
+  if (auto fault = verify(p.graph); !fault.empty()) return {false, "capture check: " + fault, false, 0};
   Executor executor(*p.plan);
   return check_generation(p.graph, *p.plan, executor, p.eager);
 }

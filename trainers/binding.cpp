@@ -5,7 +5,7 @@
 namespace tandem {
 namespace {
 
-bool counted(const at::Tensor& t) { return t.defined() && !t.is_inference(); }
+bool counted(const at::Tensor& t) { return t.defined() && !t.is_inference() && t.layout() == at::kStrided && t.has_storage(); }
 
 }  // namespace
 
@@ -22,27 +22,29 @@ std::vector<Outside::VersionDelta> version_deltas(const std::vector<KnownTensor>
     // An input that is a view of a parameter or another input shares its counter: advance it once.
     bool shared = false;
     for (std::size_t j = 0; j < i && known[i].role == Role::input && !shared; j++)
-      shared = known[j].tensor.is_alias_of(known[i].tensor);
-    if (const auto by = std::uint32_t(known[i].tensor._version()) - before[i]; by && !shared) out.push_back({known[i].role, known[i].index, by});
+      shared = counted(known[j].tensor) && known[j].tensor.is_alias_of(known[i].tensor);
+    if (const auto by = std::uint32_t(known[i].tensor._version()) - before[i]; by && !shared)
+      out.push_back({known[i].role, known[i].index, by});
   }
   return out;
 }
 
-void advance_versions(const Outside& outside, const World& world, const World::Present& present) {
+void advance_versions(const Outside& outside, const World& world, const World::Present& present, const DueBumps& due) {
   for (const auto& d : outside.versions) {
     const auto t = world.resolve(d.role, d.index, present);
     if (!counted(t)) continue;
-    for (std::uint32_t i = 0; i < d.by; i++) t.unsafeGetTensorImpl()->bump_version();
+    for (auto n = due ? due(d.role, d.index, d.by) : d.by; n > 0; n--) t.unsafeGetTensorImpl()->bump_version();
   }
-  for (const auto& c : outside.captured) {
-    auto counter = c.version;  // a handle on the same counter
-    for (auto i = c.version_at_start; i < c.version_at_end; i++) counter.bump();
+  for (std::size_t i = 0; i < outside.captured.size(); i++) {
+    auto counter = outside.captured[i].version;  // a handle on the same counter
+    const auto by = outside.captured[i].version_at_end - outside.captured[i].version_at_start;
+    for (auto n = due && by ? due(Role::captured, std::int32_t(i), by) : by; n > 0; n--) counter.bump();
   }
 }
 
 std::vector<std::int64_t> starts_of(const std::vector<at::Tensor>& inputs) {
   std::vector<std::int64_t> out;
-  for (const auto& t : inputs) out.push_back(t.storage_offset() * std::int64_t(t.itemsize()));
+  for (const auto& t : inputs) out.push_back(counted(t) ? t.storage_offset() * std::int64_t(t.itemsize()) : 0);
   return out;
 }
 
@@ -56,7 +58,7 @@ std::string bind_outside(const Graph& graph, const Outside& outside, const World
       auto alive = outside.captured[std::size_t(info.index)].storage.lock();
       if (!alive) return "a tensor that the recorded step read is gone (" + info.name + "), expected it to live on";
       for (const auto& t : *present.inputs)
-        if (t.storage().unsafeGetStorageImpl() == alive.get())
+        if (t.has_storage() && t.storage().unsafeGetStorageImpl() == alive.get())
           return "an input shares memory with a tensor that the loss function captured, expected separate memory as in the recorded step";
       b = {c10::Storage(std::move(alive)), 0};
     } else {

@@ -5,6 +5,7 @@
 #include "autograd/slots.h"
 #include "trainers/world.h"
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,9 @@ struct Outside {
 /// Version counters of everything known, in the order of World::known.
 std::vector<std::uint32_t> versions_of(const std::vector<KnownTensor>& known);
 std::vector<Outside::VersionDelta> version_deltas(const std::vector<KnownTensor>& known, const std::vector<std::uint32_t>& before);
-void advance_versions(const Outside& outside, const World& world, const World::Present& present);
+/// `due`: by how much a counter moves where the whole step moves it `by`; all of it without.
+using DueBumps = std::function<std::uint32_t(Role role, std::int32_t index, std::uint32_t by)>;
+void advance_versions(const Outside& outside, const World& world, const World::Present& present, const DueBumps& due = {});
 
 std::vector<std::int64_t> starts_of(const std::vector<at::Tensor>& inputs);
 

@@ -22,7 +22,8 @@ std::string CompiledStep::bind(World& world, const World::Present& present) {
   inputs_.scalars.clear();
   if (plan_->graph.scalars.empty()) return "";
   for (const auto& n : world.formula()->numbers(has_grad_)) inputs_.scalars.push_back(n.value);
-  if (inputs_.scalars.size() != plan_->graph.scalars.size()) return "the optimizer's update uses another count of numbers than the recorded one";
+  if (inputs_.scalars.size() != plan_->graph.scalars.size())
+    return "the optimizer's update uses another count of numbers than the recorded one";
   return "";
 }
 
@@ -57,12 +58,27 @@ std::size_t CompiledStep::params_started(std::int64_t failed) const {
 }
 
 /// Nothing of the caller's stays pinned between steps.
+/// By how much a version counter has moved when a node fails: a write counts once its op is through.
+std::uint32_t CompiledStep::bumps_before(std::int64_t failed, Role role, std::int32_t index, std::uint32_t by) const {
+  const auto& graph = plan_->graph;
+  std::uint32_t all = 0, through = 0;
+  for (std::size_t i = 0; i < graph.nodes.size(); i++)
+    for (auto s : graph.nodes[i].writes) {
+      const auto& storage = graph.storages[std::size_t(s)];
+      if (storage.role != role || storage.index != index) continue;
+      all++;
+      through += std::int64_t(i) < failed;
+    }
+  return through == all ? (all ? by : 0) : std::min(by, through);  // some kernels write without moving the counter
+}
+
 void CompiledStep::end() {
   executor_->end();
   inputs_.storages.clear();
 }
 
-StepResult CompiledStep::run(World& world, EagerStepRunner& runner, const World::Present& present, const StepKind& kind, bool zeroed_to_none) {
+StepResult CompiledStep::run(World& world, EagerStepRunner& runner, const World::Present& present, const StepKind& kind,
+                             bool zeroed_to_none) {
   if (kind.first_micro && zeroed_to_none) runner.zero_grad();
   const bool counts = kind.updates && kind.update_recorded && world.formula();
   try {
@@ -72,8 +88,10 @@ StepResult CompiledStep::run(World& world, EagerStepRunner& runner, const World:
     if (failed >= 0) {
       SilenceScope quiet;
       deliver_gradients(world, failed);
-      if (counts && plan_->graph.nodes[std::size_t(failed)].side == Side::update) world.formula()->advance(has_grad_, params_started(failed));
-      advance_versions(outside_, world, present);
+      if (counts && plan_->graph.nodes[std::size_t(failed)].side == Side::update)
+        world.formula()->advance(has_grad_, params_started(failed));
+      advance_versions(outside_, world, present,
+                       [&](Role role, std::int32_t index, std::uint32_t by) { return bumps_before(failed, role, index, by); });
     }
     end();
     throw;

@@ -32,6 +32,7 @@ class CompiledStep {
   void end();
   void deliver_gradients(World& world, std::int64_t failed);
   std::size_t params_started(std::int64_t failed) const;
+  std::uint32_t bumps_before(std::int64_t failed, Role role, std::int32_t index, std::uint32_t by) const;
 
   Graph captured_;
   Outside outside_;

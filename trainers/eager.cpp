@@ -69,14 +69,16 @@ void EagerStepRunner::check_loss(const std::vector<at::Tensor>& returned, const 
   const auto& loss = returned[0];
   if (loss.numel() != 1) throw Error(fmt::format("loss function: expected a loss of one element, found sizes {}", loss.sizes()));
   if (!loss.requires_grad())
-    throw Error("loss function: expected a loss that requires grad, found one that depends on no parameter that does (or grad mode is off)");
+    throw Error(
+        "loss function: expected a loss that requires grad, found one that depends on no parameter that does (or grad mode is off)");
   const auto& leaves = world_.leaves();
   const auto end = leaves.begin() + std::ptrdiff_t(world_.optimizer_leaves());
   const bool trains = std::any_of(look.leaves.begin(), look.leaves.end(), [&](const at::Tensor& leaf) {
     return std::any_of(leaves.begin(), end, [&](const NamedTensor& l) { return l.tensor.is_same(leaf); });
   });
   if (!trains)
-    throw Error(fmt::format("optimizer: expected at least one parameter that the loss depends on, found none among its {}", world_.optimizer_leaves()));
+    throw Error(fmt::format("optimizer: expected at least one parameter that the loss depends on, found none among its {}",
+                            world_.optimizer_leaves()));
 }
 
 EagerResult EagerStepRunner::run(const std::vector<at::Tensor>& inputs, const StepKind& kind, Recorder* recorder,
@@ -89,8 +91,9 @@ EagerResult EagerStepRunner::run(const std::vector<at::Tensor>& inputs, const St
   };
   if (kind.first_micro) zero_grad();
   side(Side::forward);
+  const auto first_sequence = autograd_sequence();
   auto returned = loss_[inputs.size()](inputs);
-  if (!returned.empty() && returned[0].defined()) result.look = look_at_autograd(returned[0]);
+  if (!returned.empty() && returned[0].defined()) result.look = look_at_autograd(returned[0], first_sequence);
   check_loss(returned, result.look);
   side(Side::backward);
   returned[0].backward();

@@ -6,17 +6,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
 
 namespace tandem {
 namespace {
 
 constexpr int max_recordings = 5, max_refusals = 2;
-constexpr std::size_t report_problem_bytes = 1 << 20;
+constexpr std::size_t report_problem_bytes = 1 << 20, max_problems = 8;
 
-PlanSwitches switches_of(const Options& o) {
-  return {{o.decompose, o.fold, o.cse, o.dce}, {o.skip_views}};
-}
+PlanSwitches switches_of(const Options& o) { return {{o.decompose, o.fold, o.cse, o.dce}, {o.skip_views}}; }
 
 void write_problem(const Problem& problem, const Options& options, std::int64_t plan, Journal& journal) {
   auto text = print(problem);
@@ -30,7 +29,9 @@ void write_problem(const Problem& problem, const Options& options, std::int64_t 
       journal.say("check-failed", "expected a writable folder for the text problem, found '" + options.problem_dir + "'");
   }
   if (text.size() > report_problem_bytes)
-    text = problem.sentence + "\n(text problem of " + std::to_string(text.size()) + " bytes: set Options::problem_dir to have it written)\n";
+    text =
+        problem.sentence + "\n(text problem of " + std::to_string(text.size()) + " bytes: set Options::problem_dir to have it written)\n";
+  if (journal.problems.size() >= max_problems) journal.problems.erase(journal.problems.begin());
   journal.problems.push_back(std::move(text));
 }
 
@@ -83,7 +84,8 @@ void activate(Entry& e, RecordedStep now, const Options& options, Journal& journ
   e.reason.clear();
   e.since_shadow = 0;
   e.measured_runs = 0;
-  journal.say("activated", fmt::format("plan {} for {}: {} nodes, both checks passed", e.report.id, e.report.guard, problem.graph.nodes.size()));
+  journal.say("activated",
+              fmt::format("plan {} for {}: {} nodes, both checks passed", e.report.id, e.report.guard, problem.graph.nodes.size()));
 }
 
 /// Remembers a recording for the next one to be compared with; its data are not needed then.
@@ -93,9 +95,23 @@ void keep(Entry& e, RecordedStep step) {
   e.last = std::move(step);
 }
 
-std::string disagreement(const Recording& before, const Recording& now) {
-  if (auto d = first_difference(before.graph, now.graph); !d.empty()) return d;
-  return replaced(before, now);
+/// A recorded graph with its inputs where another recording has them: mini-batches are slices, and where one lies is no part of the step.
+Graph placed_as(const Graph& there, const Outside& outside_there, Graph graph, const Outside& outside) {
+  for (std::size_t s = 0; s < std::min(graph.storages.size(), there.storages.size()); s++)
+    if (graph.storages[s].role == Role::input && there.storages[s].role == Role::input) graph.storages[s].bytes = there.storages[s].bytes;
+  for (auto& v : graph.values) {
+    const auto& storage = graph.storages[std::size_t(v.storage)];
+    if (storage.role != Role::input) continue;
+    const auto i = std::size_t(storage.index);
+    v.offset += (outside_there.input_start[i] - outside.input_start[i]) / std::int64_t(c10::elementSize(v.dtype));
+  }
+  return graph;
+}
+
+std::string disagreement(const RecordedStep& before, const RecordedStep& now) {
+  const auto& graph = before.recording.graph;
+  if (auto d = first_difference(graph, placed_as(graph, before.outside, now.recording.graph, now.outside)); !d.empty()) return d;
+  return replaced(before.recording, now.recording);
 }
 
 }  // namespace
@@ -120,7 +136,7 @@ void settle(Entry& e, RecordedStep now, const Options& options, Journal& journal
     keep(e, std::move(now));
     return;
   }
-  if (auto d = disagreement(e.last->recording, now.recording); !d.empty()) {
+  if (auto d = disagreement(*e.last, now); !d.empty()) {
     e.reason = "two recordings of this step do not agree: " + d;
     if (e.recordings >= max_recordings) {
       journal.say("refused", e.reason);
@@ -134,6 +150,7 @@ void settle(Entry& e, RecordedStep now, const Options& options, Journal& journal
     return;
   }
   e.last.reset();
+  for (auto& b : now.eager.before.storages) b.shift = 0;  // bound by the recording before, but this step's graph says where its inputs lie
   try {
     activate(e, std::move(now), options, journal);
   } catch (const std::exception& fault) {
@@ -147,7 +164,8 @@ void compare_shadow(Entry& e, const RecordedStep& now, Journal& journal) {
   e.since_shadow = 0;
   journal.shadow_steps++;
   auto why = now.recording.refusal;
-  if (why.empty()) why = first_difference(e.step->captured(), now.recording.graph);
+  const auto& captured = e.step->captured();
+  if (why.empty()) why = first_difference(captured, placed_as(captured, e.step->outside(), now.recording.graph, now.outside));
   for (std::size_t i = 0; why.empty() && i < now.outside.captured.size(); i++) {
     const auto& mine = e.step->outside().captured;
     if (i >= mine.size() || mine[i].storage._unsafe_get_target() != now.outside.captured[i].storage._unsafe_get_target())

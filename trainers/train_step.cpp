@@ -14,6 +14,8 @@ namespace tandem {
 namespace {
 
 constexpr int measured_runs = 8;
+constexpr const char* crowded =
+    "more combinations of shapes and flags come in turn than Options::max_plans keeps, expected fewer: this one runs eager";
 thread_local bool step_is_running = false;
 
 struct RunningScope {
@@ -30,7 +32,8 @@ struct TrainStep::Impl {
   Impl(std::shared_ptr<torch::nn::Module> model, torch::optim::Optimizer& optimizer, std::vector<detail::LossFunction> l, Options o)
       : options(std::move(o)), loss(std::move(l)), world(std::move(model), optimizer), runner(world, loss, options),
         lbfgs(dynamic_cast<torch::optim::LBFGS*>(&optimizer)), update_recorded(world.formula() != nullptr) {
-    if (lbfgs && options.accumulate > 1) throw Error("Options::accumulate: expected 1 with LBFGS, which evaluates the loss several times per step");
+    if (lbfgs && options.accumulate > 1)
+      throw Error("Options::accumulate: expected 1 with LBFGS, which evaluates the loss several times per step");
     if (auto refusal = options.compile ? claim_key() : std::string("Options::compile is off"); !refusal.empty()) off = refusal;
   }
 
@@ -38,13 +41,17 @@ struct TrainStep::Impl {
   void check_inputs(const detail::Inputs& inputs) const;
   StepResult run_part(const detail::Inputs& inputs, const StepKind& kind);
   StepResult run_lbfgs(const detail::Inputs& inputs, const StepKind& kind);
-  Signature signature_of(const detail::Inputs& inputs, const StepKind& kind) const;
-  Entry& entry_for(const Signature& signature);
+  bool drops_gradients(const StepKind& kind) const { return kind.first_micro && options.zero_grad_to_none; }
+  Signature signature_of(const World::Present& present, const StepKind& kind);
+  std::string unsupported(const Signature& signature) const;
+  bool make_room();
+  Entry* entry_for(const Signature& signature);
   StepResult run_plain(const detail::Inputs& inputs, const StepKind& kind);
-  bool run_plan(Entry& entry, const detail::Inputs& inputs, const StepKind& kind, StepResult& result);
+  bool run_plan(Entry& entry, const World::Present& present, const StepKind& kind, StepResult& result);
   StepResult run_recorded(Entry& entry, const detail::Inputs& inputs, const StepKind& kind);
   void take_snapshot(Entry& entry, const detail::Inputs& inputs, RecordedStep& step) const;
-  void finish_recording(Recorder& recorder, const EagerResult& eager, const StepKind& kind, const std::vector<ValueId>& before,
+  void adopt_leaves(Recorder& recorder, EagerResult& eager);
+  void finish_recording(Recorder& recorder, EagerResult& eager, const StepKind& kind, const std::vector<ValueId>& before,
                         const std::vector<Number>& numbers, RecordedStep& step);
   void update_alone();
   Report report() const;
@@ -59,6 +66,8 @@ struct TrainStep::Impl {
   std::list<Entry> entries;
   Entry* latest = nullptr;
   std::int64_t next_id = 1, micro = 0;
+  int adoptions = 0;
+  std::int64_t pushed_out = 0;  // entries that went before they came to a plan
   Journal journal;
 };
 
@@ -102,42 +111,67 @@ StepResult TrainStep::Impl::run_lbfgs(const detail::Inputs& inputs, const StepKi
   return *first;
 }
 
-Signature TrainStep::Impl::signature_of(const detail::Inputs& inputs, const StepKind& kind) const {
-  auto s = observe(inputs, world.leaves(), world.buffers());
+Signature TrainStep::Impl::signature_of(const World::Present& present, const StepKind& kind) {
+  Tensors tensors{*present.inputs, world.leaves(), world.buffers(), {}, {}};
+  for (const auto& state : present.state) tensors.state.push_back(state.tensor);
+  for (std::size_t i = 0; i < world.leaves().size(); i++) tensors.gradients.push_back(world.gradient(i, drops_gradients(kind)));
+  auto s = observe(tensors);
   s.training = world.training();
   s.first_micro = kind.first_micro;
   s.updates = kind.updates;
-  if (kind.updates && kind.update_recorded) s.optimizer = const_cast<World&>(world).formula()->variant();
-  if (kind.first_micro && options.zero_grad_to_none)  // gone before anything looks at them
-    std::fill_n(s.has_gradient.begin(), world.optimizer_leaves(), char(false));
+  if (kind.updates && kind.update_recorded) s.optimizer = world.formula()->variant();
   return s;
 }
 
-Entry& TrainStep::Impl::entry_for(const Signature& signature) {
+/// One sentence about a step that no plan can stand for, whatever the loss function does.
+std::string TrainStep::Impl::unsupported(const Signature& s) const {
+  for (std::size_t i = 0; i < s.hooked.size(); i++)
+    if (s.hooked[i])
+      return "parameter '" + world.leaves()[i].name + "' has a gradient hook, expected none: hooks run host code that a plan would skip";
+  for (std::size_t i = 0; i < s.inputs.size(); i++) {
+    if (s.inputs[i].requires_grad)
+      return fmt::format("input {} requires grad, expected inputs that do not: its gradient would belong to another tensor in each step",
+                         i);
+    if (s.inputs[i].zero) return fmt::format("input {} is a zero tensor without memory, expected one with memory", i);
+    if (s.inputs[i].number) return fmt::format("input {} is a wrapped number, expected a tensor: recorded numbers are constants", i);
+  }
+  if (s.autocast) return "autocast is on, expected off: its weight cache lives on the host";
+  if (s.inference_mode || !s.grad_mode) return "grad mode is off, expected on";
+  if (s.anomaly) return "autograd's anomaly mode is on, expected off: it looks at every gradient on the host";
+  return "";
+}
+
+/// False when more signatures come in turn than plans are kept: they would push each other out before their second recording, for ever.
+bool TrainStep::Impl::make_room() {
+  constexpr std::int64_t patience = 1000;  // steps
+  if (std::int64_t(entries.size()) < options.max_plans) return true;
+  const auto oldest = std::min_element(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.used < b.used; });
+  if (pushed_out >= 2 * options.max_plans && journal.steps - oldest->used < patience) return false;
+  pushed_out += oldest->state == Entry::State::recording;
+  journal.say("evicted",
+              fmt::format("plan {} for {}: {} plans are kept at most", oldest->report.id, oldest->report.guard, options.max_plans));
+  if (latest == &*oldest) latest = nullptr;
+  entries.erase(oldest);
+  return true;
+}
+
+/// Where this signature's plan is or will be; nullptr when there is no room for one.
+Entry* TrainStep::Impl::entry_for(const Signature& signature) {
   for (auto& e : entries)
-    if (e.signature == signature) return e;
+    if (e.signature == signature) return &e;
   const bool again = std::any_of(entries.begin(), entries.end(), [](const Entry& e) { return e.state == Entry::State::active; });
   if (again && latest) {
     journal.recompiles++;
     journal.say("recompile", "no plan fits: " + difference(latest->signature, signature, world.leaves(), world.buffers()));
   }
-  if (std::int64_t(entries.size()) >= options.max_plans) {
-    const auto oldest = std::min_element(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.used < b.used; });
-    journal.say("evicted", fmt::format("plan {} for {}: {} plans are kept at most", oldest->report.id, oldest->report.guard, options.max_plans));
-    if (latest == &*oldest) latest = nullptr;
-    entries.erase(oldest);
-  }
+  if (!make_room()) return nullptr;
   entries.emplace_back();
   auto& e = entries.back();
   e.signature = signature;
   e.report.id = next_id++;
   e.report.guard = describe(signature);
-  for (std::size_t i = 0; i < signature.hooked.size(); i++)
-    if (signature.hooked[i])
-      e.stay_eager("parameter '" + world.leaves()[i].name + "' has a gradient hook, expected none: hooks run host code that a plan would skip");
-  if (signature.autocast || signature.inference_mode || !signature.grad_mode)
-    e.stay_eager(signature.autocast ? "autocast is on, expected off: its weight cache lives on the host" : "grad mode is off, expected on");
-  return e;
+  if (auto why = unsupported(signature); !why.empty()) e.stay_eager(why);
+  return &e;
 }
 
 StepResult TrainStep::Impl::run_plain(const detail::Inputs& inputs, const StepKind& kind) {
@@ -154,17 +188,23 @@ void TrainStep::Impl::update_alone() {
 
 StepResult TrainStep::Impl::run_part(const detail::Inputs& inputs, const StepKind& kind) {
   if (!off.empty()) return run_plain(inputs, kind);
-  auto& entry = entry_for(signature_of(inputs, kind));
+  const auto present = world.present(inputs);
+  auto* found = entry_for(signature_of(present, kind));
+  if (!found) {
+    latest = nullptr;
+    return run_plain(inputs, kind);
+  }
+  auto& entry = *found;
   entry.used = journal.steps;
   latest = &entry;
   if (entry.state == Entry::State::eager) return run_plain(inputs, kind);
   StepResult result;
-  if (entry.state == Entry::State::active && ++entry.since_shadow < options.shadow_every && run_plan(entry, inputs, kind, result)) return result;
+  if (entry.state == Entry::State::active && ++entry.since_shadow < options.shadow_every && run_plan(entry, present, kind, result))
+    return result;
   return run_recorded(entry, inputs, kind);
 }
 
-bool TrainStep::Impl::run_plan(Entry& entry, const detail::Inputs& inputs, const StepKind& kind, StepResult& result) {
-  const auto present = world.present(inputs);
+bool TrainStep::Impl::run_plan(Entry& entry, const World::Present& present, const StepKind& kind, StepResult& result) {
   if (auto why = entry.step->bind(world, present); !why.empty()) {
     journal.say("fallback", why);
     return false;
@@ -194,7 +234,7 @@ StepResult TrainStep::Impl::run_recorded(Entry& entry, const detail::Inputs& inp
   Stopwatch watch;
   RecordedStep step;
   if (!shadow) take_snapshot(entry, inputs, step);
-  const auto known = world.known(inputs);
+  const auto known = world.known(inputs, drops_gradients(kind));
   const auto versions = versions_of(known);
   step.outside.input_start = starts_of(inputs);
 
@@ -228,7 +268,18 @@ StepResult TrainStep::Impl::run_recorded(Entry& entry, const detail::Inputs& inp
   return {eager.loss, eager.outputs, eager.grad_norm, false, false};
 }
 
-void TrainStep::Impl::finish_recording(Recorder& recorder, const EagerResult& eager, const StepKind& kind, const std::vector<ValueId>& before,
+/// A leaf that outlives the step and is on nobody's list is known from now on. One that the step itself made goes with the step.
+void TrainStep::Impl::adopt_leaves(Recorder& recorder, EagerResult& eager) {
+  constexpr int enough = 3;
+  auto leaves = std::move(eager.look.leaves);
+  bool adopted = false;
+  for (const auto& leaf : leaves) adopted |= leaf.use_count() > 1 && world.add_leaf(leaf);
+  if (!adopted) return;
+  recorder.refuse("the loss depends on a leaf that neither the model nor the optimizer lists: it is known from the next step on");
+  if (++adoptions > enough) off = "the loss depends on a new leaf tensor in each step that outlives the step, expected the same leaves";
+}
+
+void TrainStep::Impl::finish_recording(Recorder& recorder, EagerResult& eager, const StepKind& kind, const std::vector<ValueId>& before,
                                        const std::vector<Number>& numbers, RecordedStep& step) {
   auto& graph = recorder.graph();
   graph.loss = recorder.value_of(eager.loss, "the loss");
@@ -242,9 +293,7 @@ void TrainStep::Impl::finish_recording(Recorder& recorder, const EagerResult& ea
     graph.gradients.push_back({std::int32_t(i), leaf.name, goes ? -1 : recorder.value_of(leaf.tensor.grad(), "a gradient"), before[i]});
     if (step.has_snapshot) step.eager.kept.push_back(goes ? at::Tensor() : leaf.tensor.grad());
   }
-  bool new_leaf = false;
-  for (const auto& leaf : eager.look.leaves) new_leaf |= world.add_leaf(leaf);
-  if (new_leaf) recorder.refuse("the loss depends on a leaf that neither the model nor the optimizer lists: it is known from the next step on");
+  adopt_leaves(recorder, eager);
   if (!eager.look.refusal.empty()) {
     recorder.refuse(eager.look.refusal);
     step.final_refusal = true;
@@ -298,7 +347,7 @@ Report TrainStep::Impl::report() const {
   }
   r.active = off.empty() && latest && latest->state == Entry::State::active;
   if (!r.active) {
-    r.reason = !off.empty() ? off : !latest ? "no step has run yet" : latest->reason;
+    r.reason = !off.empty() ? off : latest ? latest->reason : r.steps == 0 ? "no step has run yet" : crowded;
     if (r.reason.empty()) r.reason = "it is being recorded: two recordings must agree first";
   }
   return r;
@@ -320,6 +369,7 @@ bool TrainStep::flush() {
   auto& i = *impl_;
   if (i.micro == 0) return false;
   RunningScope running;
+  i.world.refresh();
   i.runner.clip();
   i.world.optimizer().step();
   i.runner.drop_gradients();

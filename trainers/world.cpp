@@ -23,16 +23,18 @@ bool World::unchanged() const {
   for (const auto& group : optimizer_.param_groups())
     for (const auto& p : group.params())
       if (!same(p)) return false;
-  auto module_same = [&](const torch::nn::Module& m) {
+  // The tree as it is now: a submodule may have been replaced, registered or taken out since.
+  auto module_same = [&](auto& self, const torch::nn::Module& m) -> bool {
+    if (at >= seen_.size() || seen_[at++] != &m) return false;
     for (const auto& p : m.parameters(false))
       if (!same(p)) return false;
     for (const auto& b : m.buffers(false))
       if (!same(b)) return false;
+    for (const auto& child : m.children())
+      if (!self(self, *child)) return false;
     return true;
   };
-  if (!module_same(*model_)) return false;
-  for (const auto& m : submodules_)
-    if (!module_same(*m)) return false;
+  if (!module_same(module_same, *model_)) return false;
   return at == seen_.size();
 }
 
@@ -66,12 +68,13 @@ void World::rebuild() {
   for (const auto& b : model_->named_buffers()) buffers_.push_back({b.key(), b.value()});
 
   submodules_ = model_->modules(/*include_self=*/false);
-  auto see = [&](const torch::nn::Module& m) {
+  auto see = [&](auto& self, const torch::nn::Module& m) -> void {
+    seen_.push_back(&m);
     for (const auto& p : m.parameters(false)) seen_.push_back(identity(p));
     for (const auto& b : m.buffers(false)) seen_.push_back(identity(b));
+    for (const auto& child : m.children()) self(self, *child);
   };
-  see(*model_);
-  for (const auto& m : submodules_) see(*m);
+  see(see, *model_);
 }
 
 bool World::add_leaf(const at::Tensor& leaf) {
@@ -101,22 +104,20 @@ World::Present World::present(const std::vector<at::Tensor>& inputs) const {
 at::Tensor World::resolve(Role role, std::int32_t index, const Present& present) const {
   const auto i = std::size_t(index);
   switch (role) {
-    case Role::input:
-      return i < present.inputs->size() ? (*present.inputs)[i] : at::Tensor();
-    case Role::parameter:
-      return i < leaves_.size() ? leaves_[i].tensor : at::Tensor();
-    case Role::gradient:
-      return i < leaves_.size() ? leaves_[i].tensor.grad() : at::Tensor();
-    case Role::buffer:
-      return i < buffers_.size() ? buffers_[i].tensor : at::Tensor();
-    case Role::optimizer_state:
-      return i < present.state.size() ? present.state[i].tensor : at::Tensor();
-    default:
-      return {};
+    case Role::input: return i < present.inputs->size() ? (*present.inputs)[i] : at::Tensor();
+    case Role::parameter: return i < leaves_.size() ? leaves_[i].tensor : at::Tensor();
+    case Role::gradient: return i < leaves_.size() ? leaves_[i].tensor.grad() : at::Tensor();
+    case Role::buffer: return i < buffers_.size() ? buffers_[i].tensor : at::Tensor();
+    case Role::optimizer_state: return i < present.state.size() ? present.state[i].tensor : at::Tensor();
+    default: return {};
   }
 }
 
-std::vector<KnownTensor> World::known(const std::vector<at::Tensor>& inputs) const {
+at::Tensor World::gradient(std::size_t leaf, bool drops_gradients) const {
+  return drops_gradients && leaf < optimizer_leaves_ ? at::Tensor() : leaves_[leaf].tensor.grad();
+}
+
+std::vector<KnownTensor> World::known(const std::vector<at::Tensor>& inputs, bool drops_gradients) const {
   std::vector<KnownTensor> out;
   auto add = [&](Role role, std::size_t i, std::string name, const at::Tensor& t) {
     if (t.defined()) out.push_back({role, std::int32_t(i), std::move(name), t});
@@ -129,7 +130,7 @@ std::vector<KnownTensor> World::known(const std::vector<at::Tensor>& inputs) con
     for (std::size_t i = 0; i < state.size(); i++)
       add(Role::optimizer_state, i, leaves_[param_leaf_[state[i].param]].name + "." + state[i].name, state[i].tensor);
   }
-  for (std::size_t i = 0; i < leaves_.size(); i++) add(Role::gradient, i, leaves_[i].name, leaves_[i].tensor.grad());
+  for (std::size_t i = 0; i < leaves_.size(); i++) add(Role::gradient, i, leaves_[i].name, gradient(i, drops_gradients));
   for (std::size_t i = 0; i < inputs.size(); i++) add(Role::input, i, std::to_string(i), inputs[i]);
   return out;
 }

@@ -38,8 +38,10 @@ class World {
   torch::optim::Optimizer& optimizer() { return optimizer_; }
   OptimizerFormula* formula() { return formula_.get(); }
 
-  /// The tensors that exist before a step, for the recorder.
-  std::vector<KnownTensor> known(const std::vector<at::Tensor>& inputs) const;
+  /// The tensors that exist before a step, for the recorder. `drops_gradients`: zero_grad is going to drop the optimizer's.
+  std::vector<KnownTensor> known(const std::vector<at::Tensor>& inputs, bool drops_gradients) const;
+  /// The gradient that a leaf has once zero_grad is through.
+  at::Tensor gradient(std::size_t leaf, bool drops_gradients) const;
   /// Tensors by role, read once per step.
   struct Present {
     const std::vector<at::Tensor>* inputs;
@@ -58,7 +60,7 @@ class World {
   std::vector<std::shared_ptr<torch::nn::Module>> submodules_;
   std::vector<NamedTensor> leaves_, buffers_, extra_;
   std::vector<std::size_t> param_leaf_;
-  std::vector<const void*> seen_;  // identities of all registered tensors and the optimizer's, in order
+  std::vector<const void*> seen_;  // identities of the optimizer's tensors, then of each module and its tensors, in order
   std::size_t optimizer_leaves_ = 0;
 };
 

@@ -221,6 +221,18 @@ TEST(BugBank, EMB_1_SparseGradients) {
   for (int s = 0; s < 5; s++) twins.step(torch::tensor({1, 1, 0, 3}, at::kLong));
 }
 
+TEST(BugBank, EMB_1_ASparseInput) {
+  Twins twins([] {
+    torch::manual_seed(2);
+    auto module = bag();
+    const auto w = module->register_parameter("w", torch::randn({3, 2}));
+    return Trainer{module, sgd({w}, 0.1, 0.9), [w](const at::Tensor& x) { return torch::mm(x, w).pow(2).sum(); }};
+  });
+  const auto dense = torch::tensor({{1.f, 0.f, 2.f}, {0.f, 3.f, 0.f}});
+  for (int s = 0; s < 5; s++) twins.step((dense * s).to_sparse());
+  for (int s = 0; s < 5; s++) twins.step(dense);
+}
+
 TEST(BugBank, UNU_1_AnUndefinedOutput) {
   Twins twins([] {
     auto module = bag();

@@ -25,7 +25,8 @@ const std::vector<Case>& cases() {
          auto w = leaf({4, 8});
          auto x = torch::randn({3, 4});
          return Program{{w}, [=] {
-                          auto h = torch::dropout_(x.matmul(w), 0.3, true);
+                          auto h = x.matmul(w);
+                          torch::dropout_(h, 0.3, true);
                           return (h * torch::empty_like(h).bernoulli_(0.5)).pow(2).sum();
                         }};
        }},
@@ -34,7 +35,8 @@ const std::vector<Case>& cases() {
          nn::BatchNorm1d b(4);
          auto w = leaf({4, 4});
          auto x = torch::randn({6, 4});
-         return Program{{w, b->weight, b->bias}, [=]() mutable { return b(x.matmul(w)).pow(3).sum(); },
+         return Program{{w, b->weight, b->bias},
+                        [=]() mutable { return b(x.matmul(w)).pow(3).sum(); },
                         {b->running_mean, b->running_var, b->num_batches_tracked}};
        }},
       {"StatisticsAreReadAfterTwoWrites",
@@ -42,7 +44,8 @@ const std::vector<Case>& cases() {
          nn::BatchNorm1d b(4);
          auto w = leaf({4, 4});
          auto x = torch::randn({6, 4});
-         return Program{{w}, [=]() mutable { return b(b(x.matmul(w)) + 1).pow(3).sum() + (w * b->running_mean).sum(); },
+         return Program{{w},
+                        [=]() mutable { return b(b(x.matmul(w)) + 1).pow(3).sum() + (w * b->running_mean).sum(); },
                         {b->running_mean, b->running_var, b->num_batches_tracked}};
        }},
       {"InPlaceOnViewsOfAnIntermediate",
@@ -76,8 +79,8 @@ const std::vector<Case>& cases() {
        [] {
          auto p = leaf({5});
          return Program{{p}, [=] {
-                          return ((p * 0.5).abs().pow(2.0) / 1.5 + 2.0 / (p.abs() + 1) + torch::add(p, p, 0.1) + F::leaky_relu(p) + F::elu(p) +
-                                  torch::full({5}, 1.0) + 3 - p)
+                          return ((p * 0.5).abs().pow(2.0) / 1.5 + 2.0 / (p.abs() + 1) + torch::add(p, p, 0.1) + F::leaky_relu(p) +
+                                  F::elu(p) + torch::full({5}, 1.0) + 3 - p)
                               .sum();
                         }};
        }},
@@ -190,12 +193,15 @@ const std::vector<Case>& cases() {
          nn::Conv2d c(nn::Conv2dOptions(3, 4, 3).padding(1));
          nn::GroupNorm g(nn::GroupNormOptions(2, 4));
          auto x = torch::randn({2, 3, 8, 8}).contiguous(at::MemoryFormat::ChannelsLast);
-         return Program{{c->weight, c->bias}, [=]() mutable {
-                          auto h = F::max_pool2d(g(c(x)), F::MaxPool2dFuncOptions(2));
-                          return F::interpolate(h, F::InterpolateFuncOptions().scale_factor(std::vector<double>{2, 2}).mode(torch::kBilinear).align_corners(false))
-                              .pow(2)
-                              .sum();
-                        }};
+         return Program{
+             {c->weight, c->bias}, [=]() mutable {
+               auto h = F::max_pool2d(g(c(x)), F::MaxPool2dFuncOptions(2));
+               return F::interpolate(
+                          h,
+                          F::InterpolateFuncOptions().scale_factor(std::vector<double>{2, 2}).mode(torch::kBilinear).align_corners(false))
+                   .pow(2)
+                   .sum();
+             }};
        }},
       {"EmbeddingBagScatterGather",
        [] {
@@ -214,9 +220,10 @@ const std::vector<Case>& cases() {
          auto w = leaf({4, 4});
          auto y = torch::rand({4, 4});
          return Program{{w}, [=] {
-                          return F::binary_cross_entropy_with_logits(w, y) + F::kl_div(w.log_softmax(1), y) + F::huber_loss(w, y) + w.norm() +
-                                 w.std(1).sum() + torch::logsumexp(w, 1).sum() + w.cumsum(1).mean() + F::cosine_similarity(w, y).sum() +
-                                 F::mse_loss(w, y) + F::smooth_l1_loss(w, y) + F::gelu(w).sum() + F::softplus(w).sum() + F::silu(w).sum();
+                          return F::binary_cross_entropy_with_logits(w, y) + F::kl_div(w.log_softmax(1), y) + F::huber_loss(w, y) +
+                                 w.norm() + w.std(1).sum() + torch::logsumexp(w, 1).sum() + w.cumsum(1).mean() +
+                                 F::cosine_similarity(w, y).sum() + F::mse_loss(w, y) + F::smooth_l1_loss(w, y) + F::gelu(w).sum() +
+                                 F::softplus(w).sum() + F::silu(w).sum();
                         }};
        }},
       {"TwoDropoutsOfOneTensorDiffer",

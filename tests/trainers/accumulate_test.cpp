@@ -1,5 +1,5 @@
 // Accumulation over micro-batches: as repeated backward() calls and one update.
-#include "tests/support/toy.h"
+#include "tests/support/lockstep.h"
 
 namespace tandem::test {
 namespace {
@@ -87,11 +87,29 @@ TEST(Accumulate, FlushClipsAsTheLastMicroBatchDoes) {
   l.compare_state();
 }
 
+TEST(Accumulate, FlushSeesAParameterThatCameSinceTheLastMicroBatch) {
+  auto o = accumulating(3);
+  o.clip_grad_norm = 1e-3;
+  Lockstep l([] { return mlp(); }, o);
+  l.steps(2, batch);
+  l.for_both([](Toy& t) {
+    auto extra = normal({4}, 1).requires_grad_();
+    extra.mutable_grad() = normal({4}, 2);
+    t.module->register_parameter("extra", extra);
+    t.optimizer->param_groups()[0].params().push_back(extra);
+  });
+  EagerLoop::Result eager;
+  l.eager_side().update(eager);
+  EXPECT_TRUE(l.tandem().flush());
+  l.compare_state();
+}
+
 TEST(Accumulate, FlushWithAnOptimizerThatRunsEager) {
   struct Plain : torch::optim::SGD {
     using SGD::SGD;
   };
-  Lockstep l([] { return mlp([](auto p) { return std::make_unique<Plain>(std::move(p), torch::optim::SGDOptions(0.1)); }); }, accumulating(2));
+  Lockstep l([] { return mlp([](auto p) { return std::make_unique<Plain>(std::move(p), torch::optim::SGDOptions(0.1)); }); },
+             accumulating(2));
   l.steps(9, batch);
   EagerLoop::Result eager;
   l.eager_side().update(eager);

@@ -1,5 +1,5 @@
 // Clipping as LibTorch's own functions do it, with the norm given back as a tensor.
-#include "tests/support/toy.h"
+#include "tests/support/lockstep.h"
 
 #include <limits>
 
@@ -50,7 +50,9 @@ TEST(Clip, ByAValueOfZeroGivesZeroGradients) {
 
 TEST(Clip, ByNormAndThenByValue) { expect_equal(clipping(0.3, 0.02)); }
 
-TEST(Clip, WithAdam) { expect_equal(clipping(0.1, 0.01), [](auto p) { return adam(std::move(p), 0.01); }); }
+TEST(Clip, WithAdam) {
+  expect_equal(clipping(0.1, 0.01), [](auto p) { return adam(std::move(p), 0.01); });
+}
 
 TEST(Clip, OneParameterHasTheNormOfItsOwn) {
   const auto one = [] {
@@ -86,6 +88,15 @@ TEST(Clip, NoNormIsGivenBackWithoutClippingByNorm) {
   Lockstep l([] { return mlp(); }, clipping(std::nullopt, 0.1));
   l.activate(batch);
   EXPECT_FALSE(l.last().grad_norm.defined());
+}
+
+TEST(Clip, GradientsThatAreNotFiniteAreScaledAsEagerDoes) {
+  Lockstep l(mlp_with([](MlpNet& net, const at::Tensor& x, const at::Tensor&) { return net.forward(x).square().mean(); }),
+             clipping(0.1, 0.5));
+  l.activate(batch);
+  auto bad = batch(50);
+  bad[0][0][0] = INFINITY;
+  EXPECT_TRUE(l.step_each(bad, bad).compiled);
 }
 
 TEST(Clip, OnlyTheMicroBatchThatUpdatesClips) {

@@ -1,5 +1,5 @@
 // Optimizers inside a step: their numbers and state stay the user's, whatever runs.
-#include "tests/support/toy.h"
+#include "tests/support/lockstep.h"
 
 #include <cstdio>
 #include <sstream>
@@ -189,6 +189,17 @@ TEST(OptimizerState, ATensorOfOtherStridesIsReadAsItIs) {
   l.steps(3, batch);
 }
 
+TEST(OptimizerState, ATensorOfAWrongShapeThrowsAsEager) {
+  Lockstep l([] { return mlp([](auto p) { return adam(std::move(p), 0.01); }); });
+  l.activate(batch);
+  l.for_both([](Toy& t) {
+    const auto p = t.module->parameters()[2];
+    static_cast<optim::AdamParamState&>(*t.optimizer->state().at(p.unsafeGetTensorImpl())).exp_avg(torch::zeros({3}));
+  });
+  EXPECT_NE(l.step(batch(100)).error, "");
+  EXPECT_NE(l.step(batch(101)).error, "");
+}
+
 TEST(OptimizerState, ThatIsClearedStartsAnew) {
   Lockstep l([] { return mlp([](auto p) { return adam(std::move(p), 0.01); }); });
   l.activate(batch);
@@ -209,7 +220,8 @@ TEST(OptimizerState, APlanAdvancesTheStepCounter) {
 /// Moves against the sign of the gradient, and counts its steps on the host.
 class SignOptimizer : public optim::Optimizer {
  public:
-  explicit SignOptimizer(std::vector<at::Tensor> p) : Optimizer({optim::OptimizerParamGroup(std::move(p))}, std::make_unique<optim::SGDOptions>(0.1)) {}
+  explicit SignOptimizer(std::vector<at::Tensor> p)
+      : Optimizer({optim::OptimizerParamGroup(std::move(p))}, std::make_unique<optim::SGDOptions>(0.1)) {}
   at::Tensor step(LossClosure = nullptr) override {
     const at::NoGradGuard no_grad;
     steps++;

@@ -1,5 +1,7 @@
 // Every switch of Options that changes how a plan is made leaves the values alone.
-#include "tests/support/toy.h"
+#include "tests/support/lockstep.h"
+
+#include <algorithm>
 
 namespace tandem::test {
 namespace {
@@ -66,14 +68,14 @@ TEST(Decompose, AnAttentionBlockStaysWithinTheBoundOfTheCheck) {
   expect_within_the_bound(l.report());
 }
 
-TEST(Decompose, MakesMoreNodesThanTheRecordedStepHas) {
+TEST(Decompose, MakesMoreNodesThanWereRecorded) {
   Options o = watched();
   Lockstep whole([] { return attention(); }, o);
   whole.activate(attention_batch);
   o.decompose = true;
   Lockstep split([] { return attention(); }, o, 1e-5);
   split.activate(attention_batch);
-  EXPECT_GT(split.report().plans.back().nodes_forward, whole.report().plans.back().nodes_forward);
+  EXPECT_GT(split.report().plans.back().nodes_backward, whole.report().plans.back().nodes_backward);
 }
 
 TEST(Switches, ViewsAreCountedAsSkippedOnlyWhenTheyAre) {
@@ -125,6 +127,20 @@ TEST(Switches, ThePlanThatWasUsedLeastRecentlyGoesFirst) {
   EXPECT_EQ(active_plans(r), 2);
   EXPECT_TRUE(l.step(mlp_batch(1, 6)).compiled);
   EXPECT_FALSE(l.step(mlp_batch(1, 5)).compiled);
+}
+
+TEST(Switches, MoreShapesInTurnThanPlansAreKeptAreNotRecordedForEver) {
+  Options o = watched();
+  o.max_plans = 3;
+  Lockstep l([] { return mlp(); }, o);
+  for (std::uint64_t i = 0; i < 60; i++) l.step(mlp_batch(i, 2 + std::int64_t(i % 5)));
+  const auto before = l.report();
+  std::string pattern;
+  for (std::uint64_t i = 0; i < 5; i++) pattern += l.step(mlp_batch(i, 2 + std::int64_t(i % 5))).compiled ? 'c' : 'e';
+  EXPECT_EQ(std::count(pattern.begin(), pattern.end(), 'c'), 3) << pattern;
+  EXPECT_EQ(events(l.report(), "recorded"), events(before, "recorded"));
+  for (std::uint64_t i = 0; i < 5 && l.report().active; i++) l.step(mlp_batch(i, 2 + std::int64_t(i % 5)));
+  EXPECT_NE(l.report().reason.find("than Options::max_plans keeps"), std::string::npos) << l.report().reason;
 }
 
 }  // namespace

@@ -35,16 +35,16 @@ struct Error : std::invalid_argument {
 struct Options {
   bool compile = true;  ///< false: every step runs eager, nothing is recorded
 
-  std::optional<double> clip_grad_norm;   ///< as torch::nn::utils::clip_grad_norm_(max_norm), without its host read; > 0
-  double clip_norm_type = 2.0;            ///< p of the norm, > 0; infinity gives the largest absolute value
-  std::optional<double> clip_grad_value;  ///< as torch::nn::utils::clip_grad_value_; >= 0; applied after the norm
+  std::optional<double> clip_grad_norm = {};   ///< as torch::nn::utils::clip_grad_norm_(max_norm), without its host read; > 0
+  double clip_norm_type = 2.0;                 ///< p of the norm, > 0; infinity gives the largest absolute value
+  std::optional<double> clip_grad_value = {};  ///< as torch::nn::utils::clip_grad_value_; >= 0; applied after the norm
 
   std::int64_t accumulate = 1;     ///< micro-batches per update; gradients are summed as repeated backward() does
   bool keep_grads = false;         ///< leave .grad defined after the update; otherwise it is undefined after each update
   bool zero_grad_to_none = true;   ///< as Optimizer::zero_grad(set_to_none); false keeps and zeroes the gradients in place
   std::int64_t shadow_every = 16;  ///< every n-th compiled step runs eager, recorded, and must agree with the plan; >= 2
-  std::int64_t max_plans = 8;      ///< plans kept per step object; the least recently used one goes first
-  std::string problem_dir;         ///< where a failed check writes its replayable text problem; empty: kept in the report only
+  std::int64_t max_plans = 8;      ///< plans kept per step object; the least used goes first; more in turn than this run eager
+  std::string problem_dir = {};    ///< where a failed check writes its replayable text problem; empty: kept in the report only
 
   bool fold = true;        ///< run nodes that depend on nothing once, at activation
   bool cse = true;         ///< merge equal pure nodes
@@ -74,23 +74,23 @@ struct NodeTime {
 /// What is known of one plan (one combination of shapes, flags and optimizer formula).
 struct PlanReport {
   std::int64_t id = 0;
-  std::string guard;   ///< the inputs that it was made for, e.g. "float32 [32, 20], int64 [32]"
+  std::string guard;  ///< the inputs that it was made for, e.g. "float32 [32, 20], int64 [32]"
   bool active = false;
   std::string reason;  ///< why it is not active; empty when it is
   std::int64_t steps = 0;
   std::int64_t nodes_forward = 0, nodes_backward = 0, nodes_update = 0, nodes_folded = 0, nodes_skipped = 0, groups = 0;
-  std::int64_t saved_bytes = 0;                         ///< made by the forward, read by backward or update
-  double max_error_ratio = 0;                           ///< largest error over the allowed one; 0 where bit-equal to eager, <= 1 when passed
-  double record_ms = 0, compile_ms = 0, check_ms = 0;   ///< the recorded steps as a whole; passes and planning; both checks
+  std::int64_t saved_bytes = 0;                        ///< made by the forward, read by backward or update
+  double max_error_ratio = 0;                          ///< largest error over the allowed one; 0 where bit-equal to eager, <= 1 when passed
+  double record_ms = 0, compile_ms = 0, check_ms = 0;  ///< the recorded steps as a whole; passes and planning; both checks
   std::int64_t eager_peak_bytes = 0, compiled_peak_bytes = 0, check_peak_bytes = 0;  ///< tensor bytes above what lives between steps
-  std::vector<double> eager_memory, compiled_memory;    ///< the same after each node of one step
+  std::vector<double> eager_memory, compiled_memory;                                 ///< the same after each node of one step
   std::vector<NodeTime> nodes;
 };
 
 /// The truth about a step object: what is compiled, what is not and why, time and bytes.
 struct Report {
-  bool active = false;  ///< the latest step ran a plan, or the next one with the same inputs will
-  std::string reason;   ///< one sentence when not active
+  bool active = false;    ///< the latest step ran a plan, or the next one with the same inputs will
+  std::string reason;     ///< one sentence when not active
   std::string optimizer;  ///< class, and whether its update is part of the plan
   std::int64_t steps = 0, eager_steps = 0, compiled_steps = 0, shadow_steps = 0, recompiles = 0;
   double first_step_ms = 0, eager_ms = 0, compiled_ms = 0;  ///< the medians are over at most the latest 256 steps of each kind
@@ -136,7 +136,8 @@ template <std::size_t N = 0, class F>
 void add_arities(const std::shared_ptr<F>& f, std::vector<LossFunction>& table) {
   if constexpr (takes<F>(std::make_index_sequence<N>())) {
     table.push_back([f](const Inputs& in) {
-      return [&]<std::size_t... I>(std::index_sequence<I...>) { return as_list((*f)(in[I]...)); }(std::make_index_sequence<N>());
+      return [&]<std::size_t... I>(std::index_sequence<I...>) { return as_list((*f)(in[I]...)); }
+      (std::make_index_sequence<N>());
     });
   } else {
     table.emplace_back();
@@ -153,8 +154,8 @@ std::vector<LossFunction> erase(F f) {
 
 template <class M>
 std::shared_ptr<torch::nn::Module> module_of(M& model) {
-  if constexpr (requires { model.ptr(); }) {
-    return model.ptr();  // a ModuleHolder such as torch::nn::Sequential
+  if constexpr (requires { model.ptr(); }) {  // a ModuleHolder such as torch::nn::Sequential
+    return model.is_empty() ? std::shared_ptr<torch::nn::Module>() : std::shared_ptr<torch::nn::Module>(model.ptr());
   } else if constexpr (std::is_base_of_v<torch::nn::Module, M>) {
     return std::shared_ptr<torch::nn::Module>(std::shared_ptr<void>(), &model);  // the caller keeps it alive
   } else {
