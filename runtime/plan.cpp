@@ -4,6 +4,7 @@
 #include "autograd/support/error.h"
 #include "autograd/text.h"
 #include "autograd/verify.h"
+#include "runtime/lifetimes.h"
 
 #include <unordered_map>
 
@@ -26,7 +27,8 @@ std::vector<std::vector<StorageId>> program_releases(const Graph& graph, const P
 
 }  // namespace
 
-Plan make_plan(const Graph& captured, const PlanSwitches& switches, std::vector<PassRecord>* records) {
+Plan plan_with(const Graph& captured, const PlanSwitches& switches, std::vector<PassRecord>* records) {
+  if (records) records->clear();
   Plan plan;
   plan.graph = run_passes(captured, switches.passes, records);
   plan.partition = partition(plan.graph, switches.partition);
@@ -34,6 +36,15 @@ Plan make_plan(const Graph& captured, const PlanSwitches& switches, std::vector<
   plan.program = generate(plan.graph, plan.partition);
   plan.releases = program_releases(plan.graph, plan.program);
   return plan;
+}
+
+Plan make_plan(const Graph& captured, const PlanSwitches& switches, std::vector<PassRecord>* records) {
+  auto plan = plan_with(captured, switches, records);
+  if (!switches.passes.cse || peak_of(memory_over_step(plan)) <= peak_of(memory_over_step(captured))) return plan;
+  // A merged value lives from its first use to its last: never at the price of a higher peak than eager's order has.
+  auto without = switches;
+  without.passes.cse = false;
+  return plan_with(captured, without, records);
 }
 
 std::string print(const Plan& plan) {

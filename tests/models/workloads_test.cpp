@@ -5,6 +5,7 @@
 #include "tests/support/train_state.h"
 
 #include <ATen/Context.h>
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <tandem/tandem.h>
 
@@ -97,6 +98,15 @@ TEST_P(Workloads, CompiledTrainingReducesTheLossOfOneBatch) {
   for (int i = 0; i < steps_for(GetParam(), 30); i++) result = train(x, y);
   EXPECT_TRUE(result.compiled) << train.report().to_string();
   EXPECT_LT(result.loss.item().toDouble(), first);
+}
+
+TEST(WorkloadThreads, TwoThreadsEqualEagerBitForBit) {
+  const int before = at::get_num_threads();
+  at::set_num_threads(2);
+  Race race("mlp_mnist");
+  for (int i = 0; i < 6; i++) EXPECT_EQ(race.step(race.eager.batch), "") << "in step " << i + 1;
+  EXPECT_GT(race.compiled_steps, 0) << race.train.report().to_string();
+  at::set_num_threads(before);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Workloads, testing::ValuesIn(tandem::bench::workload_names()),

@@ -4,6 +4,7 @@
 #include "autograd/capture.h"
 #include "autograd/text.h"
 #include "runtime/check.h"
+#include "runtime/lifetimes.h"
 #include "runtime/plan.h"
 
 #include <torch/torch.h>
@@ -15,9 +16,9 @@
 namespace tandem::test {
 
 struct Program {
-  std::vector<at::Tensor> leaves;         // gradients are compared
+  std::vector<at::Tensor> leaves;  // gradients are compared
   std::function<at::Tensor()> loss;
-  std::vector<at::Tensor> buffers = {};   // known by name; others are captured
+  std::vector<at::Tensor> buffers = {};  // known by name; others are captured
 };
 
 struct Recorded {
@@ -44,8 +45,10 @@ inline Recorded record(Program& p, const Recording* before = nullptr) {
   Recorded out;
   std::vector<KnownTensor> known;
   for (auto& leaf : p.leaves) leaf.mutable_grad() = at::Tensor();
-  for (std::size_t i = 0; i < p.leaves.size(); i++) known.push_back({Role::parameter, std::int32_t(i), "p" + std::to_string(i), p.leaves[i]});
-  for (std::size_t i = 0; i < p.buffers.size(); i++) known.push_back({Role::buffer, std::int32_t(i), "b" + std::to_string(i), p.buffers[i]});
+  for (std::size_t i = 0; i < p.leaves.size(); i++)
+    known.push_back({Role::parameter, std::int32_t(i), "p" + std::to_string(i), p.leaves[i]});
+  for (std::size_t i = 0; i < p.buffers.size(); i++)
+    known.push_back({Role::buffer, std::int32_t(i), "b" + std::to_string(i), p.buffers[i]});
   if (before) {
     const auto live = bind(p, *before);
     out.eager.before = private_copy(before->graph, live);
@@ -91,6 +94,8 @@ inline std::string fault_of(Program p, const PlanSwitches& switches = {}) {
   if (auto v = check_capture(graph, second.eager, graph.nodes, second.recording.hashes); !v.passed) return v.sentence;
   const auto plan = make_plan(graph, switches);
   if (print(parse_plan(print(plan))) != print(plan)) return "the plan's text form does not round-trip";
+  if (!switches.passes.decompose && peak_of(memory_over_step(plan)) > peak_of(memory_over_step(graph)))
+    return "the plan's peak is above the graph's";
   Executor executor(plan);
   const auto v = check_generation(graph, plan, executor, second.eager);
   return v.passed ? "" : v.sentence;
