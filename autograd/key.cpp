@@ -29,7 +29,7 @@ std::string claim_key() {
   std::call_once(once, [] {
     try {
       // Leaked on purpose: a step object that is destroyed at exit may outlive any static of ours.
-      auto* library = new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::Fake, __FILE__, __LINE__);
+      static auto* library = new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::Fake, __FILE__, __LINE__);
       library->fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
     } catch (const std::exception&) {
       refusal = "recording needs LibTorch's dispatch key 'Fake', expected it to be free, found another library's fallback on it";

@@ -259,7 +259,6 @@ StepResult TrainStep::Impl::run_recorded(Entry& entry, const detail::Inputs& inp
   step.outside.versions = version_deltas(known, versions);
   step.outside.captured = step.recording.captured;
   entry.report.record_ms += watch.ms();
-  if (shadow) journal.eager_time(watch.ms());
   if (shadow)
     compare_shadow(entry, step, journal);
   else

@@ -37,7 +37,7 @@ std::string break_even(const Comparison& runs);
 /// Lines of figures, both runs side by side.
 std::string summary_table(const Comparison& runs);
 
-/// Adds the losses and the time spent of both runs to the report.
+/// Adds the losses and the time spent of both runs to the report, and the eager loop's median step.
 void add_curves(Comparison& runs);
 
 /// One sentence when a plan is not active or the runs differ by more than the plans' checks allow; else empty.

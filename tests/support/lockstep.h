@@ -63,7 +63,9 @@ class Lockstep {
     if (found.error.empty()) {
       EXPECT_EQ(last_.updated, eager.updated);
       EXPECT_EQ(last_.grad_norm.defined(), eager.grad_norm.has_value());
-      if (last_.grad_norm.defined() && eager.grad_norm) EXPECT_EQ(far(last_.grad_norm, {*eager.grad_norm}), "") << "grad_norm";
+      if (last_.grad_norm.defined() && eager.grad_norm) {
+        EXPECT_EQ(far(last_.grad_norm, {*eager.grad_norm}), "") << "grad_norm";
+      }
     }
     return found;
   }

@@ -93,7 +93,7 @@ struct Report {
   std::string reason;     ///< one sentence when not active
   std::string optimizer;  ///< class, and whether its update is part of the plan
   std::int64_t steps = 0, eager_steps = 0, compiled_steps = 0, shadow_steps = 0, recompiles = 0;
-  double first_step_ms = 0, eager_ms = 0, compiled_ms = 0;  ///< the medians are over at most the latest 256 steps of each kind
+  double first_step_ms = 0, eager_ms = 0, compiled_ms = 0;  ///< medians of the latest 256; eager: unrecorded steps only, else 0
   std::vector<PlanReport> plans;
   std::vector<Event> events;
   std::vector<std::string> problems;  ///< text problems of failed checks, see bench/replay
