@@ -218,15 +218,17 @@ TEST(Guards, TheStorageOfABuffer) {
   });
 }
 
+void replace_last_layer(Toy& t) {
+  auto& net = dynamic_cast<MlpNet&>(*t.module);
+  torch::manual_seed(5);
+  net.last = torch::nn::Linear(8, 4);
+  net.replace_module("last", net.last);
+}
+
 TEST(Guards, AParameterReplacedInTheModule) {
   Lockstep l([] { return mlp(); });
   l.activate(batch);
-  l.for_both([](Toy& t) {
-    auto& net = dynamic_cast<MlpNet&>(*t.module);
-    torch::manual_seed(5);
-    net.last = torch::nn::Linear(8, 4);
-    net.replace_module("last", net.last);  // the optimizer keeps the old ones
-  });
+  l.for_both(replace_last_layer);  // the optimizer keeps the old ones
   EXPECT_FALSE(l.step(batch(100)).compiled);
   l.steps(4, batch);
   EXPECT_TRUE(says(l.report(), "no plan fits: expected 6 parameters, found 8")) << l.report().to_string();
@@ -237,10 +239,7 @@ TEST(Guards, AParameterReplacedInTheModuleAndTheOptimizer) {
   Lockstep l([] { return mlp(); });
   l.activate(batch);
   l.for_both([](Toy& t) {
-    auto& net = dynamic_cast<MlpNet&>(*t.module);
-    torch::manual_seed(5);
-    net.last = torch::nn::Linear(8, 4);
-    net.replace_module("last", net.last);
+    replace_last_layer(t);
     t.optimizer->param_groups()[0].params() = t.module->parameters();
   });
   EXPECT_FALSE(l.step(batch(100)).compiled);
