@@ -5,6 +5,9 @@
 #include <ATen/ScalarOps.h>
 #include <ATen/core/List.h>
 
+#include <algorithm>
+#include <unordered_map>
+
 namespace tandem {
 namespace {
 
@@ -53,6 +56,62 @@ c10::OperatorHandle handle_of(const Node& node) {
   throw Error("expected an op that LibTorch knows, found '" + node.op + "' in node " + std::to_string(node.id));
 }
 
+namespace {
+
+/// Whether `out` takes what `op` takes, and then one tensor to write into per result.
+bool writes_results_of(const c10::FunctionSchema& op, const c10::FunctionSchema& out) {
+  const auto& a = op.arguments();
+  const auto& b = out.arguments();
+  if (b.size() != a.size() + op.returns().size()) return false;
+  for (std::size_t i = 0; i < a.size(); i++)
+    if (a[i].name() != b[i].name() || *a[i].type() != *b[i].type()) return false;
+  for (std::size_t i = a.size(); i < b.size(); i++)
+    if (!b[i].alias_info() || !b[i].alias_info()->isWrite() || b[i].type()->kind() != c10::TypeKind::TensorType) return false;
+  return true;
+}
+
+/// Overloads by the op's name without overload.
+const std::unordered_map<std::string, std::vector<c10::OperatorHandle>>& overloads() {
+  static const auto table = [] {
+    std::unordered_map<std::string, std::vector<c10::OperatorHandle>> all;
+    auto& dispatcher = c10::Dispatcher::singleton();
+    for (const auto& name : dispatcher.getAllOpNames())
+      if (auto op = dispatcher.findSchema(name)) all[name.name].push_back(*op);
+    return all;
+  }();
+  return table;
+}
+
+bool each_result_is_new(const Graph& g, const Node& n) {
+  std::vector<StorageId> seen;
+  for (const auto& r : n.results) {
+    if (r.kind != Argument::Kind::tensor || r.values[0] < 0) return false;
+    const auto s = g.values[r.values[0]].storage;
+    bool old = g.storages[s].role != Role::internal || std::find(seen.begin(), seen.end(), s) != seen.end();
+    for_each_value(n.args, [&](ValueId v) { old |= g.values[v].storage == s; });
+    if (old) return false;
+    seen.push_back(s);
+  }
+  return !n.results.empty();
+}
+
+}  // namespace
+
+std::optional<c10::OperatorHandle> out_overload(const Graph& graph, const Node& node) {
+  if (!node.writes.empty() || node.effects.opaque || node.effects.collective || !each_result_is_new(graph, node)) return std::nullopt;
+  const auto op = handle_of(node);
+  const auto found = overloads().find(op.schema().name());
+  if (found == overloads().end()) return std::nullopt;
+  for (const auto& other : found->second)
+    if (writes_results_of(op.schema(), other.schema()) && other.hasKernelForDispatchKey(c10::DispatchKey::CPU)) return other;
+  return std::nullopt;
+}
+
+NodeCall::NodeCall(const Graph& graph, const Node& node, c10::OperatorHandle out) : NodeCall(graph, node) {
+  op_ = out;
+  into_placed_ = true;
+}
+
 NodeCall::NodeCall(const Graph& graph, const Node& node) : graph_(&graph), node_(&node), op_(handle_of(node)) {
   const auto& schema = op_.schema();
   if (schema.arguments().size() != node.args.size() || schema.returns().size() != node.results.size())
@@ -86,22 +145,14 @@ void NodeCall::push(Slots& slots, const std::vector<double>& scalars, torch::jit
   const auto& values = node_->args[i].values;
   auto tensor = [&](ValueId v) { return v < 0 ? at::Tensor() : slots.get(v); };
   switch (s.pass) {
-    case Pass::constant:
-      stack.push_back(s.constant);
-      break;
-    case Pass::scalar:
-      stack.emplace_back(scalars[s.scalar]);
-      break;
+    case Pass::constant: stack.push_back(s.constant); break;
+    case Pass::scalar: stack.emplace_back(scalars[s.scalar]); break;
     case Pass::wrapped_scalar:
       *static_cast<double*>(s.constant.toTensor().mutable_data_ptr()) = scalars[s.scalar];
       stack.push_back(s.constant);
       break;
-    case Pass::tensor:
-      stack.emplace_back(tensor(values[0]));
-      break;
-    case Pass::fresh_tensor:
-      stack.emplace_back(slots.fresh(values[0]));
-      break;
+    case Pass::tensor: stack.emplace_back(tensor(values[0])); break;
+    case Pass::fresh_tensor: stack.emplace_back(slots.fresh(values[0])); break;
     case Pass::list: {
       c10::List<at::Tensor> list;
       list.reserve(values.size());
@@ -121,6 +172,11 @@ void NodeCall::push(Slots& slots, const std::vector<double>& scalars, torch::jit
 void NodeCall::run(Slots& slots, const std::vector<double>& scalars, torch::jit::Stack& stack) {
   stack.clear();
   for (std::size_t i = 0; i < args_.size(); i++) push(slots, scalars, stack, i);
+  if (into_placed_) {
+    for (const auto& r : node_->results) stack.emplace_back(slots.get(r.values[0]));
+    op_.callBoxed(&stack);
+    return stack.clear();
+  }
   op_.callBoxed(&stack);
   for (std::size_t k = 0; k < node_->results.size(); k++) {
     const auto& r = node_->results[k];

@@ -8,6 +8,7 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/core/stack.h>
 
+#include <optional>
 #include <vector>
 
 namespace tandem {
@@ -17,9 +18,15 @@ c10::IValue to_ivalue(const Constant& constant);
 /// The handle of a node's op. Throws Error "expected an op that LibTorch knows, found 'x' in node n".
 c10::OperatorHandle handle_of(const Node& node);
 
+/// The overload of a node's op that writes its results into given memory (`out=`), when LibTorch has one with a kernel of its own for the CPU: the
+/// generated ones call the plain op and copy. Nullopt also when the node's results are not each a tensor on a new storage.
+std::optional<c10::OperatorHandle> out_overload(const Graph& graph, const Node& node);
+
 class NodeCall {
  public:
   NodeCall(const Graph& graph, const Node& node);
+  /// Runs `out` (see out_overload), which writes into the memory where Slots has placed the results.
+  NodeCall(const Graph& graph, const Node& node, c10::OperatorHandle out);
 
   /// Runs the op and stores its results. Throws what the op throws; Slots is then as before the call but for what the op has written.
   void run(Slots& slots, const std::vector<double>& scalars, torch::jit::Stack& stack);
@@ -38,6 +45,7 @@ class NodeCall {
   const Node* node_;
   c10::OperatorHandle op_;
   std::vector<Slot> args_;
+  bool into_placed_ = false;
 };
 
 }  // namespace tandem

@@ -7,7 +7,7 @@ namespace tandem {
 namespace {
 
 constexpr OpRow rows[] = {
-#define TANDEM_OP(name, kind, flops, writes, aliases) {name, Kind::kind, flops, writes, aliases},
+#define TANDEM_OP(name, kind, flops, writes, aliases, formula) {name, Kind::kind, flops, writes, aliases, formula},
 #include "autograd/ops.def"
 #undef TANDEM_OP
 };

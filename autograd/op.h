@@ -24,11 +24,12 @@ enum class Kind : std::uint8_t {
 };
 
 struct OpRow {
-  std::string_view name;     // "aten::add.Tensor"
+  std::string_view name;  // "aten::add.Tensor"
   Kind kind;
   int flops;                 // per element of the result (contraction, convolution: per multiply-add)
   std::string_view writes;   // arguments that are written though the schema does not say so, e.g. "running_mean,running_var"
   std::string_view aliases;  // argument that the first result shares memory with though the schema does not say so
+  std::string_view formula;  // what it computes, see formula.h; empty: nothing is known
 };
 
 /// The row of an op, or nullptr: such an op is opaque, it runs through the dispatcher and nothing is assumed.

@@ -18,6 +18,7 @@ struct Pass {
 
 constexpr Pass passes[] = {
     {"decompose", &PassSwitches::decompose, decompose},
+    {"movement", &PassSwitches::movement, movement},
     {"cse", &PassSwitches::cse, cse},
     {"dce", &PassSwitches::dce, dce},
     {"fold", &PassSwitches::fold, fold},

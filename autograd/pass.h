@@ -9,7 +9,7 @@
 namespace tandem {
 
 struct PassSwitches {
-  bool decompose = false, fold = true, cse = true, dce = true;
+  bool decompose = false, movement = true, fold = true, cse = true, dce = true;
 };
 
 struct PassRecord {
@@ -19,11 +19,12 @@ struct PassRecord {
 };
 
 Graph decompose(const Graph&);  // composite nodes into primitive ones, by the table in passes/decompose.cpp
+Graph movement(const Graph&);   // cat, stack, backwards of slices: copies into views of the result, by the table in passes/movement.cpp
 Graph fold(const Graph&);       // marks nodes that depend on nothing: they run once, at activation
 Graph cse(const Graph&);        // merges equal pure nodes whose storages are never written
 Graph dce(const Graph&);        // drops nodes that nothing needs, that write nothing that lives on, draw nothing and cannot throw
 
-/// Runs the passes that are switched on, in the order decompose, cse, dce, fold (decompose exposes equal parts, cse leaves the dead, fold needs
+/// Runs the passes that are switched on, in the order decompose, movement, cse, dce, fold (decompose exposes equal parts, cse leaves the dead, fold needs
 /// the final nodes). Throws InternalError with the pass and the broken rule when verify() fails after one.
 Graph run_passes(const Graph&, const PassSwitches&, std::vector<PassRecord>* records = nullptr);
 

@@ -83,6 +83,17 @@ void Slots::set(ValueId v, at::Tensor t) {
   tensors_[slot_of_[v]] = std::move(t);
 }
 
+void Slots::place(StorageId s, c10::Storage memory) {
+  for (auto slot : slots_on_[s]) tensors_[slot].reset();
+  storages_[s] = {std::move(memory), 0};
+}
+
+char* Slots::base(StorageId s) const {
+  const auto& b = storages_[s];
+  if (!b.storage) throw InternalError("storage s" + std::to_string(s) + " is used by a kernel before it exists");
+  return static_cast<char*>(const_cast<c10::Storage&>(b.storage).mutable_data()) + b.shift;
+}
+
 void Slots::release(StorageId s) {
   if (kept_[s]) return;
   for (auto slot : slots_on_[s]) tensors_[slot].reset();

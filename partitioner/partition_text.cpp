@@ -1,11 +1,11 @@
 // Text form of a Partition:
 //   tandem partition 1
 //   saved 8 bytes s2 s5
-//   recomputed n4
+//   recomputed 4 bytes n4 as n12
 //   view forward n0
-//   library forward n1
+//   kernel forward n1 n2
+//   joined kernel forward n3
 #include "autograd/cursor.h"
-#include "partitioner/names.h"
 #include "partitioner/partition.h"
 
 #include <iterator>
@@ -13,7 +13,7 @@
 namespace tandem {
 namespace {
 
-constexpr Group::Kind kinds[] = {Group::Kind::library, Group::Kind::view, Group::Kind::once};
+constexpr Group::Kind kinds[] = {Group::Kind::library, Group::Kind::view, Group::Kind::once, Group::Kind::kernel};
 constexpr Side sides[] = {Side::forward, Side::backward, Side::update};
 
 template <class Id>
@@ -35,8 +35,11 @@ class Parser : Cursor {
     p.saved_bytes = integer<std::int64_t>();
     expect(" bytes");
     p.saved = ids(" s");
-    expect("recomputed");
-    p.recomputed = ids(" n");
+    expect("recomputed ");
+    p.recomputed_bytes = integer<std::int64_t>();
+    expect(" bytes");
+    while (accept(" n")) p.recomputed.push_back(recomputed());
+    expect("\n");
     while (!done()) p.groups.push_back(group());
     return p;
   }
@@ -49,6 +52,14 @@ class Parser : Cursor {
     return list;
   }
 
+  Recomputed recomputed() {
+    Recomputed r;
+    r.node = integer<NodeId>();
+    expect(" as n");
+    r.as = integer<NodeId>();
+    return r;
+  }
+
   template <class T, std::size_t N>
   T one_of(const T (&choices)[N], std::string_view what) {
     for (T choice : choices)
@@ -58,7 +69,8 @@ class Parser : Cursor {
 
   Group group() {
     Group g;
-    g.kind = one_of(kinds, "library, view or once");
+    g.joined = accept("joined ");
+    g.kind = one_of(kinds, "library, view, once or kernel");
     expect(" ");
     g.side = one_of(sides, "forward, backward or update");
     g.nodes = ids(" n");
@@ -73,6 +85,7 @@ const char* name_of(Group::Kind kind) {
     case Group::Kind::library: return "library";
     case Group::Kind::view: return "view";
     case Group::Kind::once: return "once";
+    case Group::Kind::kernel: return "kernel";
   }
   return "unknown";
 }
@@ -80,9 +93,12 @@ const char* name_of(Group::Kind kind) {
 std::string print(const Partition& p) {
   std::string out = "tandem partition 1\n";
   fmt::format_to(std::back_inserter(out), "saved {} bytes{}\n", p.saved_bytes, list_text('s', p.saved));
-  fmt::format_to(std::back_inserter(out), "recomputed{}\n", list_text('n', p.recomputed));
+  fmt::format_to(std::back_inserter(out), "recomputed {} bytes", p.recomputed_bytes);
+  for (const Recomputed& r : p.recomputed) fmt::format_to(std::back_inserter(out), " n{} as n{}", r.node, r.as);
+  out += '\n';
   for (const Group& g : p.groups)
-    fmt::format_to(std::back_inserter(out), "{} {}{}\n", name_of(g.kind), name_of(g.side), list_text('n', g.nodes));
+    fmt::format_to(std::back_inserter(out), "{}{} {}{}\n", g.joined ? "joined " : "", name_of(g.kind), name_of(g.side),
+                   list_text('n', g.nodes));
   return out;
 }
 

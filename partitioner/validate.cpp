@@ -1,7 +1,7 @@
 // Knows nothing of partition(): it runs the groups on paper, with the version of each storage and the side on which its content was made.
 #include "autograd/op.h"
-#include "partitioner/names.h"
 #include "partitioner/partition.h"
+#include "partitioner/validate_copies.h"
 
 #include <fmt/format.h>
 
@@ -12,6 +12,22 @@
 namespace tandem {
 namespace {
 
+/// A geometry without dims of size 1 and with dims that continue each other joined, so that equal places compare equal.
+std::vector<std::int64_t> place(const Value& v) {
+  std::vector<std::int64_t> out{v.offset};
+  for (std::size_t d = 0; d < v.sizes.size(); ++d) {
+    if (v.sizes[d] == 1) continue;
+    const std::size_t n = out.size();
+    if (n > 1 && out[n - 1] == v.sizes[d] * v.strides[d]) {
+      out[n - 2] *= v.sizes[d];
+      out[n - 1] = v.strides[d];
+    } else {
+      out.insert(out.end(), {v.sizes[d], v.strides[d]});
+    }
+  }
+  return out;
+}
+
 class Validator {
  public:
   Validator(const Graph& g, const Partition& p) : g_(g), p_(p), storages_(g.storages.size()) {}
@@ -19,9 +35,11 @@ class Validator {
   std::string run() && {
     for (std::size_t i = 0; i < g_.nodes.size(); ++i) position_.emplace(g_.nodes[i].id, i);
     runs_.resize(g_.nodes.size());
-    check_recomputed();
+    broken_ = wrong_copy(g_, p_);
     for (std::size_t i = 0; i < p_.groups.size() && broken_.empty(); ++i) check_group(i);
-    for (std::size_t i = 0; i < g_.nodes.size() && broken_.empty(); ++i) check_runs(i);
+    for (std::size_t i = 0; i < g_.nodes.size() && broken_.empty(); ++i)
+      if (runs_[i] != 1) fail("{} is in groups, expected one, found {}", describe(g_.nodes[i]), runs_[i]);
+    for (std::size_t i = 0; i < p_.groups.size() && broken_.empty(); ++i) check_joined(i);
     if (!broken_.empty()) return broken_;
     walk();
     if (broken_.empty()) check_saved();
@@ -32,11 +50,6 @@ class Validator {
   struct State {
     std::int32_t version = -1;  // -1: no memory yet
     bool activation = false;    // made by the forward in this step
-    bool remade = false;        // and made again on the backward's side
-  };
-  struct Runs {
-    int forward = 0, later = 0;  // groups of the forward and of the other sides that hold the node
-    bool recomputed = false;
   };
 
   template <class... Args>
@@ -44,30 +57,15 @@ class Validator {
     if (broken_.empty()) broken_ = fmt::format(format, std::forward<Args>(args)...);
   }
 
-  const Node* node(NodeId id) const {
-    auto found = position_.find(id);
-    return found == position_.end() ? nullptr : &g_.nodes[found->second];
-  }
+  const Node& node(NodeId id) const { return g_.nodes[position_.at(id)]; }
 
-  /// Runs in the recorded order or not at all: draws, talks, writes, or is unknown.
+  /// Runs in the recorded order: draws, talks, or is unknown.
   static bool is_bound(const Node& n) {
     const OpRow* row = find_op(n.op);
     return n.effects != Effects{} || !row || row->kind == Kind::random;
   }
 
-  void check_recomputed() {
-    for (NodeId id : p_.recomputed) {
-      const Node* n = node(id);
-      if (!n) return fail("recomputed names node {}, the graph has none of that number", id);
-      if (n->side != Side::forward) return fail("{} is recomputed, but only forward nodes may be", describe(*n));
-      if (is_bound(*n)) return fail("{} is recomputed, but it draws random numbers, has effects or is unknown", describe(*n));
-      if (!n->writes.empty()) return fail("{} is recomputed, but it writes s{}", describe(*n), n->writes.front());
-      if (n->folded) return fail("{} is recomputed, but it runs once for all steps", describe(*n));
-      Runs& runs = runs_[position_.at(id)];
-      if (runs.recomputed) return fail("{} is recomputed twice", describe(*n));
-      runs.recomputed = true;
-    }
-  }
+  // ---- groups ----
 
   void check_group(std::size_t i) {
     const Group& group = p_.groups[i];
@@ -75,20 +73,21 @@ class Validator {
     if (group.kind == Group::Kind::library && group.nodes.size() != 1)
       return fail("group {} is one library call, expected one node, found {}", i, group.nodes.size());
     for (NodeId id : group.nodes) {
-      const Node* n = node(id);
-      if (!n) return fail("group {} names node {}, the graph has none of that number", i, id);
-      check_member(i, group, *n);
-      Runs& runs = runs_[position_.at(id)];
-      ++(group.side == Side::forward ? runs.forward : runs.later);
+      const auto found = position_.find(id);
+      if (found == position_.end()) return fail("group {} names node {}, the graph has none of that number", i, id);
+      check_member(i, group, g_.nodes[found->second]);
+      ++runs_[found->second];
     }
+    if (group.kind == Group::Kind::kernel) check_places(i, group);
   }
 
   void check_member(std::size_t i, const Group& group, const Node& n) {
-    const bool again = runs_[position_.at(n.id)].recomputed && group.side == Side::backward;
-    if (group.side != n.side && !again) fail("{} is in group {} of the {}", describe(n), i, name_of(group.side));
+    if (group.side != n.side) fail("{} is in group {} of the {}", describe(n), i, name_of(group.side));
     if (n.folded != (group.kind == Group::Kind::once))
       fail("{} is{} folded, but group {} is of kind {}", describe(n), n.folded ? "" : " not", i, name_of(group.kind));
     if (group.kind == Group::Kind::view) check_view(i, n);
+    if (group.kind == Group::Kind::kernel && (is_bound(n) || may_throw(find_op(n.op)->kind)))
+      fail("{} is in group {} of kind kernel, but it draws random numbers, may throw, has effects or is unknown", describe(n), i);
   }
 
   void check_view(std::size_t i, const Node& n) {
@@ -105,13 +104,57 @@ class Validator {
       if (a.kind == Argument::Kind::constant) fail("{} is in group {} of kind view, but it returns a number", describe(n), i);
   }
 
-  void check_runs(std::size_t i) {
-    const Runs& runs = runs_[i];
-    const int expected = runs.recomputed ? 2 : 1;
-    if (runs.forward + runs.later != expected || (runs.recomputed && runs.later != 1))
-      fail("{} {}, expected {}, found {}", describe(g_.nodes[i]), runs.recomputed ? "is recomputed and is in groups" : "is in groups",
-           runs.recomputed ? "one of the forward and one of the backward" : "one", runs.forward + runs.later);
+  /// A loop goes over elements: where it writes memory that existed, an element that is written must not be another element of a neighbour.
+  void check_places(std::size_t i, const Group& group) {
+    std::set<StorageId> written;
+    for (NodeId id : group.nodes) written.insert(node(id).writes.begin(), node(id).writes.end());
+    std::unordered_map<StorageId, std::vector<std::int64_t>> places;
+    auto visit = [&](ValueId v) {
+      const StorageId s = g_.values[v].storage;
+      if (!written.count(s)) return;
+      const auto [at, first] = places.emplace(s, place(g_.values[v]));
+      if (!first && at->second != place(g_.values[v])) fail("group {} of kind kernel writes s{} and names it with two geometries", i, s);
+    };
+    for (NodeId id : group.nodes) {
+      for_each_value(node(id).args, visit);
+      for_each_value(node(id).results, visit);
+    }
   }
+
+  /// No storage that one group of a joined run writes or makes is named by another one of the run.
+  void check_joined(std::size_t i) {
+    const Group& group = p_.groups[i];
+    if (!group.joined) return;
+    if (i == 0 || group.kind != Group::Kind::kernel || p_.groups[i - 1].kind != Group::Kind::kernel)
+      return fail("group {} ({}) is joined, but it and the group before it are not both kernels", i, name_of(group.kind));
+    if (i + 1 < p_.groups.size() && p_.groups[i + 1].joined) return;  // the last one looks at all
+    std::size_t first = i;
+    while (p_.groups[first].joined) --first;
+    std::unordered_map<StorageId, std::size_t> writer;
+    auto visit = [&](std::size_t k, StorageId s) {
+      const auto found = writer.find(s);
+      if (found != writer.end() && found->second != k)
+        fail("groups {} and {} are joined, but one writes s{} and the other names it", std::min(k, found->second),
+             std::max(k, found->second), s);
+    };
+    for (std::size_t k = first; k <= i; ++k)
+      for (NodeId id : p_.groups[k].nodes) {
+        auto writes = [&](StorageId s) {
+          visit(k, s);
+          writer[s] = k;
+        };
+        for (StorageId s : node(id).writes) writes(s);
+        std::set<StorageId> viewed;
+        for_each_value(node(id).args, [&](ValueId v) { viewed.insert(g_.values[v].storage); });
+        for_each_value(node(id).results, [&](ValueId v) {
+          if (!viewed.count(g_.values[v].storage)) writes(g_.values[v].storage);
+        });
+      }
+    for (std::size_t k = first; k <= i; ++k)
+      for (NodeId id : p_.groups[k].nodes) for_each_value(node(id).args, [&](ValueId v) { visit(k, g_.values[v].storage); });
+  }
+
+  // ---- the walk ----
 
   /// What runs once ran at activation, before everything else.
   void walk() {
@@ -120,42 +163,32 @@ class Validator {
     for (bool once : {true, false})
       for (const Group& group : p_.groups)
         if ((group.kind == Group::Kind::once) == once)
-          for (NodeId id : group.nodes) step(g_.nodes[position_.at(id)], group, position_.at(id));
+          for (NodeId id : group.nodes) step(node(id), position_.at(id));
   }
 
-  void step(const Node& n, const Group& group, std::size_t position) {
+  void step(const Node& n, std::size_t position) {
     if (is_bound(n)) {
       if (position < last_bound_) fail("{} runs after {}, in the graph it comes before", describe(n), describe(g_.nodes[last_bound_]));
       last_bound_ = position;
     }
-    for_each_value(n.args, [&](ValueId v) { read(n, group, v); });
+    for_each_value(n.args, [&](ValueId v) { read(n, v); });
     for (StorageId s : n.writes) ++storages_[s].version;
-    for_each_value(n.results, [&](ValueId v) { make(n, group, g_.values[v]); });
+    for_each_value(n.results, [&](ValueId v) {
+      State& s = storages_[g_.values[v].storage];
+      if (s.version >= 0) return;
+      s.version = 0;
+      s.activation = n.side == Side::forward && !n.folded;
+    });
   }
 
-  void read(const Node& n, const Group& group, ValueId id) {
+  void read(const Node& n, ValueId id) {
     const Value& v = g_.values[id];
     const State& s = storages_[v.storage];
     if (s.version < 0) return fail("{} reads %{} before s{} is made", describe(n), id, v.storage);
     if (s.version != v.version)
       return fail("{} reads %{} at version {} of s{}, which is at version {} when its group runs", describe(n), id, v.version, v.storage,
                   s.version);
-    if (group.side != Side::forward && s.activation && !s.remade) crossing_.insert(v.storage);
-  }
-
-  void make(const Node& n, const Group& group, const Value& v) {
-    State& s = storages_[v.storage];
-    if (s.version < 0) {
-      s.version = 0;
-      s.activation = group.side == Side::forward && group.kind != Group::Kind::once;
-      return;
-    }
-    if (n.side == group.side) return;
-    bool viewed = false;
-    for_each_value(n.args, [&](ValueId a) { viewed |= g_.values[a].storage == v.storage; });
-    if (viewed) return;
-    if (s.version != v.version) fail("{} is recomputed into s{}, which was written meanwhile", describe(n), v.storage);
-    s.remade = true;
+    if (n.side != Side::forward && s.activation) crossing_.insert(v.storage);
   }
 
   void check_saved() {
@@ -177,7 +210,7 @@ class Validator {
   const Partition& p_;
   std::vector<State> storages_;
   std::unordered_map<NodeId, std::size_t> position_;  // in Graph::nodes
-  std::vector<Runs> runs_;                            // per node
+  std::vector<int> runs_;                             // per node: in how many groups it is
   std::set<StorageId> crossing_;
   std::size_t last_bound_ = 0;
   std::string broken_;

@@ -59,14 +59,8 @@ Verdict failed(std::string sentence) {
   return {.passed = false, .sentence = std::move(sentence), .with_reference = false, .max_error_ratio = HUGE_VAL};
 }
 
-/// Contents of each node's results by node id, for the bisect.
-using Contents = std::unordered_map<NodeId, std::vector<at::Tensor>>;
-
-std::vector<at::Tensor> contents_of(const Node& n, Slots& slots) {
-  std::vector<at::Tensor> out;
-  for_each_value(n.results, [&](ValueId v) { out.push_back(slots.get(v).clone()); });
-  return out;
-}
+/// Contents of each value of the captured graph, for the bisect.
+using Contents = std::unordered_map<ValueId, at::Tensor>;
 
 double gap(const at::Tensor& a, const at::Tensor& b) {
   if (bit_equal(a, b)) return 0;
@@ -76,27 +70,29 @@ double gap(const at::Tensor& a, const at::Tensor& b) {
   return (x - y).abs().max().item<double>() / (scale > 0 ? scale : 1);
 }
 
-/// The first node of the plan whose results are far from those of the graph's node of the same number; else the first that is not bit-equal.
-std::string first_wrong_node(const Graph& graph, const Plan& plan, Executor& executor, const EagerStep& eager) {
+/// The first call of the plan whose results are far from the same values of the graph; else the first that is not bit-equal. Passes keep the numbers
+/// of values that they keep; what they add (recomputed nodes, say) has no counterpart and is left out.
+std::string first_wrong_call(const Graph& graph, const Plan& plan, Executor& executor, const EagerStep& eager) {
   constexpr double far = 1e-4;  // relative to the largest element: well above rounding, well below a wrong constant
   Contents expected;
   {
     GeneratorScope generator(eager.generator_before);
     Interpreter interpreter(graph);
-    interpreter.run(private_copy(graph, eager.before),
-                    [&](std::size_t i, Slots& slots) { expected[graph.nodes[i].id] = contents_of(graph.nodes[i], slots); });
+    interpreter.run(private_copy(graph, eager.before), [&](std::size_t i, Slots& slots) {
+      if (!content_is_arbitrary(graph.nodes[i]))
+        for_each_value(graph.nodes[i].results, [&](ValueId v) { expected[v] = slots.get(v).clone(); });
+    });
   }
   std::string first_far, first_different;
   GeneratorScope generator(eager.generator_before);
-  executor.run(private_copy(plan.graph, eager.before), [&](std::size_t i, Slots& slots) {
-    const auto& n = plan.graph.nodes[i];
-    const auto other = expected.find(n.id);
-    if (!first_far.empty() || other == expected.end() || content_is_arbitrary(n)) return;
-    const auto mine = contents_of(n, slots);
-    for (std::size_t k = 0; k < std::min(mine.size(), other->second.size()); k++) {
-      const auto g = gap(mine[k], other->second[k]);
-      if (g > 0 && first_different.empty()) first_different = describe(n);
-      if (g > far && first_far.empty()) first_far = fmt::format("{} (off by {:g} of its largest element)", describe(n), g);
+  executor.run(private_copy(plan.graph, eager.before), [&](std::size_t call, Slots& slots) {
+    if (!first_far.empty()) return;
+    for (ValueId v : executor.made_by(call)) {
+      const auto other = expected.find(v);
+      if (other == expected.end() || !(plan.graph.values[std::size_t(v)] == graph.values[std::size_t(v)])) continue;
+      const auto g = gap(slots.get(v), other->second);
+      if (g > 0 && first_different.empty()) first_different = describe_call(plan, call);
+      if (g > far && first_far.empty()) first_far = fmt::format("{} (off by {:g} of its largest element)", describe_call(plan, call), g);
     }
   });
   executor.end();
@@ -117,7 +113,7 @@ Verdict check_capture(const Graph& graph, const EagerStep& eager, const std::vec
   try {
     interpreter.run(inputs, [&](std::size_t i, Slots& slots) {
       const auto& n = graph.nodes[i];
-      gradients.after(i, slots);
+      if (i + 1 == graph.update_begin()) gradients.keep(slots);
       if (geometry.empty()) geometry = geometry_fault(graph, n, slots, inputs);
       if (first_node.empty() && std::size_t(n.id) < hashes.size() && !content_is_arbitrary(n) &&
           content_hash(graph, n, slots) != hashes[n.id])
@@ -143,7 +139,9 @@ Verdict check_generation(const Graph& graph, const Plan& plan, Executor& executo
   Outcome found;
   {
     GeneratorScope generator(eager.generator_before);
-    executor.run(inputs, [&](std::size_t i, Slots& slots) { gradients.after(i, slots); });
+    executor.run(inputs, [&](std::size_t call, Slots& slots) {
+      if (call + 1 == executor.index().update_begin) gradients.keep(slots);
+    });
     auto value = [&](ValueId v) { return v < 0 ? at::Tensor() : executor.value(v).clone(); };
     found = outcome_of(plan.graph, inputs, value, gradients.gradients());
     if (!bit_equal(generator_state(), eager.generator_after))
@@ -158,7 +156,7 @@ Verdict check_generation(const Graph& graph, const Plan& plan, Executor& executo
   if (!verdict.passed)
     verdict.sentence =
         fmt::format("generation check: {} is {:.3g} times farther from the reference in double than allowed; the first wrong node is {}",
-                    worst.where, worst.ratio, first_wrong_node(graph, plan, executor, eager));
+                    worst.where, worst.ratio, first_wrong_call(graph, plan, executor, eager));
   return verdict;
 }
 

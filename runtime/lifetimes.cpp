@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <numeric>
-#include <unordered_map>
 
 namespace tandem {
 namespace {
 
-std::vector<double> timeline(const Graph& graph, const std::vector<std::size_t>& order, const std::vector<std::vector<StorageId>>& releases) {
+std::vector<double> timeline(const Graph& graph, const std::vector<std::size_t>& order,
+                             const std::vector<std::vector<StorageId>>& releases) {
   std::vector<char> alive(graph.storages.size(), false);
   std::vector<double> out;
   double live = 0;
@@ -31,13 +31,7 @@ std::vector<double> timeline(const Graph& graph, const std::vector<std::size_t>&
 
 }  // namespace
 
-std::vector<double> memory_over_step(const Plan& plan) {
-  std::unordered_map<NodeId, std::size_t> index;
-  for (std::size_t i = 0; i < plan.graph.nodes.size(); i++) index[plan.graph.nodes[i].id] = i;
-  std::vector<std::size_t> order;
-  for (const auto& c : plan.program.calls) order.push_back(index.at(c.node));
-  return timeline(plan.graph, order, plan.releases);
-}
+std::vector<double> memory_over_step(const Plan& plan) { return live_bytes(plan.graph, plan.program, plan.memory); }
 
 std::vector<double> memory_over_step(const Graph& graph) {
   std::vector<std::size_t> order(graph.nodes.size());
@@ -54,10 +48,10 @@ std::int64_t check_bytes(const Graph& captured, const Plan& plan, bool with_refe
     if (s.role != Role::internal) outside += s.bytes;
   for (const auto& g : captured.gradients)
     if (g.before >= 0) gradients += bytes_of(captured.values[g.before]);
-  const auto held = written + gradients;              // the snapshot and eager's gradients, for the whole check
-  const auto run = written + gradients;               // private copies and the run's own gradients
+  const auto held = written + gradients;  // the snapshot and eager's gradients, for the whole check
+  const auto run = written + gradients;   // private copies and the run's own gradients
   const auto native = peak_of(memory_over_step(captured));
-  auto peak = std::max(native, peak_of(memory_over_step(plan)));
+  auto peak = std::max(native, plan.memory.peak_bytes);
   // Four runs in double, each beside a native one; three of the four outcomes are kept.
   if (with_reference) peak += native + 2 * native + 2 * outside + 3 * 2 * (written + gradients);
   return held + run + peak;

@@ -26,8 +26,8 @@ at::Tensor packed(const at::Tensor& t) { return t.detach().resolve_conj().resolv
 std::string difference_of(const at::Tensor& a, const at::Tensor& b) {
   if (a.defined() != b.defined()) return a.defined() ? "is undefined, expected a tensor" : "is defined, expected none";
   if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes() || a.strides() != b.strides())
-    return fmt::format("has geometry {} {} {}, expected {} {} {}", dtype_name(b.scalar_type()), b.sizes(), b.strides(), dtype_name(a.scalar_type()),
-                       a.sizes(), a.strides());
+    return fmt::format("has geometry {} {} {}, expected {} {} {}", dtype_name(b.scalar_type()), b.sizes(), b.strides(),
+                       dtype_name(a.scalar_type()), a.sizes(), a.strides());
   const auto gap = (a.detach().to(at::kDouble) - b.detach().to(at::kDouble)).abs();
   const auto differing = gap.ne(0).sum().item<std::int64_t>();
   return fmt::format("differs in {} of {} elements, at most by {:g}", differing, a.numel(), gap.nan_to_num(HUGE_VAL).max().item<double>());
@@ -76,18 +76,21 @@ Outcome list(const Graph& graph, const at::Tensor& loss, const std::function<at:
 Outcome outcome_of(const EagerStep& eager, const Graph& graph) {
   return list(
       graph, eager.loss, [&](std::size_t i) { return eager.outputs[i]; }, eager.gradients, [&](std::size_t i) { return eager.kept[i]; },
-      eager.grad_norm, [&](StorageId s) { return Binding{eager.after[s], eager.before.storages[s].shift}; });
+      eager.grad_norm,
+      [&](StorageId s) {
+        return Binding{eager.after[s], eager.before.storages[s].shift};
+      });
 }
 
 Outcome outcome_of(const Graph& graph, const RunInputs& inputs, const std::function<at::Tensor(ValueId)>& value,
                    const std::vector<at::Tensor>& gradients) {
   return list(
       graph, value(graph.loss), [&](std::size_t i) { return value(graph.outputs[i]); }, gradients,
-      [&](std::size_t i) { return value(graph.gradients[i].value); }, value(graph.grad_norm), [&](StorageId s) { return inputs.storages[s]; });
+      [&](std::size_t i) { return value(graph.gradients[i].value); }, value(graph.grad_norm),
+      [&](StorageId s) { return inputs.storages[s]; });
 }
 
-void GradientKeeper::after(std::size_t node, Slots& slots) {
-  if (node + 1 != boundary_) return;
+void GradientKeeper::keep(Slots& slots) {
   for (std::size_t i = 0; i < gradients_.size(); i++)
     if (const auto v = graph_.gradients[i].before; v >= 0) gradients_[i] = slots.get(v).clone();
 }

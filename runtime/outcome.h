@@ -12,12 +12,12 @@ namespace tandem {
 
 /// The eager step that a graph or a plan is judged by.
 struct EagerStep {
-  RunInputs before;                    // storages that the step writes: private copies from before it; the others: the live ones
-  std::vector<c10::Storage> after;     // by StorageId, for those that are not internal: what eager left
+  RunInputs before;                 // storages that the step writes: private copies from before it; the others: the live ones
+  std::vector<c10::Storage> after;  // by StorageId, for those that are not internal: what eager left
   at::Tensor loss, grad_norm;
-  std::vector<at::Tensor> outputs;     // as Graph::outputs
-  std::vector<at::Tensor> gradients;   // as Graph::gradients[i].before: when the update side begins
-  std::vector<at::Tensor> kept;        // as Graph::gradients[i].value: at the end; undefined where dropped
+  std::vector<at::Tensor> outputs;               // as Graph::outputs
+  std::vector<at::Tensor> gradients;             // as Graph::gradients[i].before: when the update side begins
+  std::vector<at::Tensor> kept;                  // as Graph::gradients[i].value: at the end; undefined where dropped
   at::Tensor generator_before, generator_after;  // states of the default CPU generator
 };
 
@@ -36,16 +36,15 @@ Outcome outcome_of(const EagerStep& eager, const Graph& graph);
 Outcome outcome_of(const Graph& graph, const RunInputs& inputs, const std::function<at::Tensor(ValueId)>& value,
                    const std::vector<at::Tensor>& gradients);
 
-/// Copies the gradients as they are when the update side begins. Call after() with each node of a run.
+/// Copies the gradients as they are when the update side begins: call keep() there.
 class GradientKeeper {
  public:
-  explicit GradientKeeper(const Graph& graph) : graph_(graph), boundary_(graph.update_begin()), gradients_(graph.gradients.size()) {}
-  void after(std::size_t node, Slots& slots);
+  explicit GradientKeeper(const Graph& graph) : graph_(graph), gradients_(graph.gradients.size()) {}
+  void keep(Slots& slots);
   const std::vector<at::Tensor>& gradients() const { return gradients_; }
 
  private:
   const Graph& graph_;
-  std::size_t boundary_;
   std::vector<at::Tensor> gradients_;
 };
 

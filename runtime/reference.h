@@ -11,9 +11,9 @@ namespace tandem {
 /// `gradients`: values that replace Graph::gradients[i].before when the update side begins, so that the update is judged as a function of the
 /// plan's own gradients; empty: the graph's own.
 struct ReferenceRun {
-  Outcome native, exact;                // after the whole step; gradients are those before the update side
-  std::vector<Outcome> perturbed;       // exact runs in which every floating result is off by a random rounding (Monte Carlo arithmetic,
-                                        // D. S. Parker, 1997): their spread is the running error bound of each element
+  Outcome native, exact;           // after the whole step; gradients are those before the update side
+  std::vector<Outcome> perturbed;  // exact runs in which every floating result is off by a random rounding (Monte Carlo arithmetic,
+                                   // D. S. Parker, 1997): their spread is the running error bound of each element
 };
 ReferenceRun run_reference(const Graph& graph, const EagerStep& eager, const std::vector<at::Tensor>& gradients, int perturbations);
 

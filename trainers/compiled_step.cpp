@@ -13,15 +13,15 @@ std::size_t param_of(const std::string& name) { return std::size_t(std::atoll(na
 
 }  // namespace
 
-CompiledStep::CompiledStep(Graph captured, Outside outside, std::vector<bool> has_grad, Plan plan)
+CompiledStep::CompiledStep(Graph captured, Outside outside, std::vector<bool> has_grad, Plan plan, const jit::Settings& jit)
     : captured_(std::move(captured)), outside_(std::move(outside)), has_grad_(std::move(has_grad)),
-      plan_(std::make_unique<Plan>(std::move(plan))), executor_(std::make_unique<Executor>(*plan_)) {}
+      plan_(std::make_unique<Plan>(std::move(plan))), executor_(std::make_unique<Executor>(*plan_, jit)) {}
 
 std::string CompiledStep::bind(World& world, const World::Present& present) {
   if (auto sentence = bind_outside(plan_->graph, outside_, world, present, inputs_); !sentence.empty()) return sentence;
   inputs_.scalars.clear();
   if (plan_->graph.scalars.empty()) return "";
-  for (const auto& n : world.formula()->numbers(has_grad_)) inputs_.scalars.push_back(n.value);
+  world.formula()->values(has_grad_, inputs_.scalars);
   if (inputs_.scalars.size() != plan_->graph.scalars.size())
     return "the optimizer's update uses another count of numbers than the recorded one";
   return "";
@@ -36,14 +36,17 @@ void CompiledStep::deliver_gradients(World& world, std::int64_t failed) {
     if (failed >= 0) {
       // Accumulated once the autograd node that made it is done; the failing node belongs to another one then.
       const Node* maker = nullptr;
-      for (std::int64_t i = 0; i < failed; i++)
-        for_each_value(graph.nodes[std::size_t(i)].results, [&](ValueId r) {
-          if (r == v) maker = &graph.nodes[std::size_t(i)];
-        });
+      for (std::size_t i = 0; i < ran_.size(); i++)
+        if (ran_[i])
+          for_each_value(graph.nodes[i].results, [&](ValueId r) {
+            if (r == v) maker = &graph.nodes[i];
+          });
       const auto& failing = graph.nodes[std::size_t(failed)];
       if (!maker || !executor_->has(v) || (failing.side == Side::backward && failing.ran_for == maker->ran_for)) continue;
     }
-    world.leaves()[std::size_t(g.leaf)].tensor.mutable_grad() = executor_->value(v).detach();
+    auto gradient = executor_->value(v).detach();
+    if (plan_->memory.homes[std::size_t(graph.values[v].storage)] == Home::arena) gradient = gradient.clone();
+    world.leaves()[std::size_t(g.leaf)].tensor.mutable_grad() = gradient;
   }
 }
 
@@ -51,15 +54,24 @@ void CompiledStep::deliver_gradients(World& world, std::int64_t failed) {
 std::size_t CompiledStep::params_started(std::int64_t failed) const {
   const auto& graph = plan_->graph;
   std::size_t end = 0;  // one past the last parameter, by position, whose numbers were used
-  for (std::int64_t i = 0; i <= failed; i++)
-    for (const auto& a : graph.nodes[std::size_t(i)].args)
-      if (a.scalar >= 0) end = std::max(end, param_of(graph.scalars[std::size_t(a.scalar)].name) + 1);
+  for (std::size_t i = 0; i < ran_.size(); i++)
+    for (const auto& a : graph.nodes[i].args)
+      if ((ran_[i] || std::int64_t(i) == failed) && a.scalar >= 0)
+        end = std::max(end, param_of(graph.scalars[std::size_t(a.scalar)].name) + 1);
   return std::size_t(std::count(has_grad_.begin(), has_grad_.begin() + std::ptrdiff_t(end), true));
 }
 
-/// Nothing of the caller's stays pinned between steps.
+/// Marks the nodes that ran before the failing call; the call's node. Generated kernels do not throw, so it is one node.
+std::int64_t CompiledStep::note_failure(std::size_t call) {
+  const auto& nodes = executor_->index().nodes;
+  ran_.assign(plan_->graph.nodes.size(), false);
+  for (std::size_t k = 0; k < call; k++)
+    for (auto i : nodes[k]) ran_[i] = true;
+  return std::int64_t(nodes[call].front());
+}
+
 /// By how much a version counter has moved when a node fails: a write counts once its op is through.
-std::uint32_t CompiledStep::bumps_before(std::int64_t failed, Role role, std::int32_t index, std::uint32_t by) const {
+std::uint32_t CompiledStep::bumps_before(Role role, std::int32_t index, std::uint32_t by) const {
   const auto& graph = plan_->graph;
   std::uint32_t all = 0, through = 0;
   for (std::size_t i = 0; i < graph.nodes.size(); i++)
@@ -67,11 +79,12 @@ std::uint32_t CompiledStep::bumps_before(std::int64_t failed, Role role, std::in
       const auto& storage = graph.storages[std::size_t(s)];
       if (storage.role != role || storage.index != index) continue;
       all++;
-      through += std::int64_t(i) < failed;
+      through += ran_[i];
     }
   return through == all ? (all ? by : 0) : std::min(by, through);  // some kernels write without moving the counter
 }
 
+/// Nothing of the caller's stays pinned between steps.
 void CompiledStep::end() {
   executor_->end();
   inputs_.storages.clear();
@@ -84,14 +97,14 @@ StepResult CompiledStep::run(World& world, EagerStepRunner& runner, const World:
   try {
     executor_->run(inputs_);
   } catch (...) {
-    const auto failed = executor_->failed_node();
-    if (failed >= 0) {
+    if (const auto call = executor_->failed_call(); call >= 0) {
       SilenceScope quiet;
+      const auto failed = note_failure(std::size_t(call));
       deliver_gradients(world, failed);
       if (counts && plan_->graph.nodes[std::size_t(failed)].side == Side::update)
         world.formula()->advance(has_grad_, params_started(failed));
       advance_versions(outside_, world, present,
-                       [&](Role role, std::int32_t index, std::uint32_t by) { return bumps_before(failed, role, index, by); });
+                       [&](Role role, std::int32_t index, std::uint32_t by) { return bumps_before(role, index, by); });
     }
     end();
     throw;

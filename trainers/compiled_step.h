@@ -15,7 +15,7 @@ namespace tandem {
 
 class CompiledStep {
  public:
-  CompiledStep(Graph captured, Outside outside, std::vector<bool> has_grad, Plan plan);
+  CompiledStep(Graph captured, Outside outside, std::vector<bool> has_grad, Plan plan, const jit::Settings& jit);
 
   /// One sentence when the plan cannot run on this step; nothing has changed then.
   std::string bind(World& world, const World::Present& present);
@@ -30,9 +30,10 @@ class CompiledStep {
 
  private:
   void end();
+  std::int64_t note_failure(std::size_t call);
   void deliver_gradients(World& world, std::int64_t failed);
   std::size_t params_started(std::int64_t failed) const;
-  std::uint32_t bumps_before(std::int64_t failed, Role role, std::int32_t index, std::uint32_t by) const;
+  std::uint32_t bumps_before(Role role, std::int32_t index, std::uint32_t by) const;
 
   Graph captured_;
   Outside outside_;
@@ -40,6 +41,7 @@ class CompiledStep {
   std::unique_ptr<Plan> plan_;  // its address stays: the executor points to it
   std::unique_ptr<Executor> executor_;
   RunInputs inputs_;
+  std::vector<char> ran_;  // per node of the plan's graph, after a failure
 };
 
 }  // namespace tandem

@@ -16,8 +16,8 @@ namespace tandem {
 void check_options(const Options& options);
 
 struct StepKind {
-  bool first_micro = true;  // zero_grad comes first
-  bool updates = true;      // clipping and the optimizer come last
+  bool first_micro = true;      // zero_grad comes first
+  bool updates = true;          // clipping and the optimizer come last
   bool update_recorded = true;  // the optimizer's step is part of the recording (and of the plan)
 };
 
@@ -34,7 +34,8 @@ class EagerStepRunner {
 
   /// `recorder`: may be nullptr. `before_update` is called between backward and the update side, with the key switched off.
   /// The optimizer's step itself runs here only when `kind.update_recorded`.
-  EagerResult run(const std::vector<at::Tensor>& inputs, const StepKind& kind, Recorder* recorder, const std::function<void()>& before_update);
+  EagerResult run(const std::vector<at::Tensor>& inputs, const StepKind& kind, Recorder* recorder,
+                  const std::function<void()>& before_update);
 
   /// Clips as the options say; undefined without clip_grad_norm.
   at::Tensor clip();

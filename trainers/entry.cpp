@@ -15,7 +15,15 @@ namespace {
 constexpr int max_recordings = 5, max_refusals = 2;
 constexpr std::size_t report_problem_bytes = 1 << 20, max_problems = 8;
 
-PlanSwitches switches_of(const Options& o) { return {{o.decompose, o.fold, o.cse, o.dce}, {o.skip_views}}; }
+PlanSwitches switches_of(const Options& o) {
+  return {{o.decompose, o.fuse, o.fold, o.cse, o.dce}, {o.skip_views, o.partition, o.fuse, o.fuse_update}, {o.arena, o.blas}};
+}
+
+jit::Settings jit_of(const Options& o) {
+  jit::Settings settings;
+  if (!o.jit) settings.compiler = jit::Compiler::system;
+  return settings;
+}
 
 void write_problem(const Problem& problem, const Options& options, std::int64_t plan, Journal& journal) {
   auto text = print(problem);
@@ -44,6 +52,16 @@ void count_nodes(PlanReport& r, const Plan& plan) {
   for (const auto& c : plan.program.calls) r.nodes_skipped += c.kind == Call::Kind::view;
   r.groups = std::int64_t(plan.partition.groups.size());
   r.saved_bytes = plan.partition.saved_bytes;
+  r.recomputed_nodes = std::int64_t(plan.partition.recomputed.size());
+  r.recomputed_bytes = plan.partition.recomputed_bytes;
+  r.arena_bytes = plan.memory.arena_bytes;
+  r.kernels = std::int64_t(plan.program.kernels.size());
+  r.launches = r.library_calls = r.barriers = 0;
+  for (const auto& c : plan.program.calls) {
+    r.launches += std::int64_t(c.launches.size());
+    r.library_calls += c.kind == Call::Kind::library;
+    r.barriers += c.kind == Call::Kind::library || c.kind == Call::Kind::kernel;
+  }
 }
 
 /// Both checks; the plan replaces eager only when both pass.
@@ -59,7 +77,8 @@ void activate(Entry& e, RecordedStep now, const Options& options, Journal& journ
     auto plan = make_plan(problem.graph, switches_of(options));
     if (seams().planned) seams().planned(plan);
     count_nodes(e.report, plan);
-    e.step = std::make_unique<CompiledStep>(problem.graph, now.outside, now.has_grad, std::move(plan));
+    e.step = std::make_unique<CompiledStep>(problem.graph, now.outside, now.has_grad, std::move(plan), jit_of(options));
+    if (const auto& module = e.step->executor().module()) e.report.compiler = module->compiled_by;
     e.report.compile_ms = compiling.ms();
     Stopwatch generation;
     verdict = check_generation(problem.graph, e.step->plan(), e.step->executor(), now.eager);
@@ -67,7 +86,7 @@ void activate(Entry& e, RecordedStep now, const Options& options, Journal& journ
     if (!verdict.passed) problem.plan = e.step->plan();
     e.report.check_peak_bytes = check_bytes(problem.graph, e.step->plan(), verdict.with_reference);
     e.report.compiled_memory = memory_over_step(e.step->plan());
-    e.report.compiled_peak_bytes = peak_of(e.report.compiled_memory);
+    e.report.compiled_peak_bytes = e.step->plan().memory.peak_bytes;
     e.report.eager_memory = now.recording.memory;
     e.report.eager_peak_bytes = peak_of(now.recording.memory);
   }

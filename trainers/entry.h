@@ -16,7 +16,7 @@ struct RecordedStep {
   Recording recording;
   Outside outside;
   std::vector<bool> has_grad;
-  EagerStep eager;          // filled when a snapshot was taken before the step
+  EagerStep eager;  // filled when a snapshot was taken before the step
   bool has_snapshot = false;
   bool final_refusal = false;  // recording again would not help
 };

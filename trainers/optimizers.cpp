@@ -28,14 +28,19 @@ struct Progress {
 
 class NumberList {
  public:
-  explicit NumberList(const char* prefix) : prefix_(prefix) {}
-  void begin(std::size_t param) { suffix_ = "[" + std::to_string(param) + "]"; }
-  void add(const char* quantity, double value) { numbers_.push_back({prefix_ + quantity + suffix_, value}); }
-  std::vector<Number> take() { return std::move(numbers_); }
+  explicit NumberList(std::vector<double>& values) : values_(&values) {}
+  NumberList(const char* prefix, std::vector<Number>& numbers) : numbers_(&numbers), prefix_(prefix) {}
+  void begin(std::size_t param) { param_ = param; }
+  void add(const char* quantity, double value) {
+    if (values_) return values_->push_back(value);
+    numbers_->push_back({prefix_ + std::string(quantity) + "[" + std::to_string(param_) + "]", value});
+  }
 
  private:
-  std::string prefix_, suffix_;
-  std::vector<Number> numbers_;
+  std::vector<double>* values_ = nullptr;
+  std::vector<Number>* numbers_ = nullptr;
+  const char* prefix_ = "";
+  std::size_t param_ = 0;
 };
 
 /// Stops the compiler from contracting a product with the sum around it (one rounding): eager's code rounds twice.
@@ -220,7 +225,14 @@ class Formula final : public OptimizerFormula {
   }
 
   std::vector<Number> numbers(const std::vector<bool>& has_grad) const override {
-    NumberList out(Rule::prefix);
+    std::vector<Number> out;
+    fill(has_grad, NumberList(Rule::prefix, out));
+    return out;
+  }
+  void values(const std::vector<bool>& has_grad, std::vector<double>& out) const override { fill(has_grad, NumberList(out)); }
+
+ private:
+  void fill(const std::vector<bool>& has_grad, NumberList out) const {
     std::unordered_map<const void*, Progress> progress;
     for_each_updated(has_grad, [&](std::size_t i, const optim::OptimizerParamGroup& group, const void* key) {
       auto [at, is_new] = progress.try_emplace(key);
@@ -231,9 +243,9 @@ class Formula final : public OptimizerFormula {
       at->second.exists |= Rule::makes_state(options);
       ++at->second.step;
     });
-    return out.take();
   }
 
+ public:
   std::vector<StateTensor> state() const override {
     std::vector<StateTensor> out;
     std::unordered_map<const void*, bool> seen;

@@ -26,7 +26,7 @@ struct Number {
 
 struct StateTensor {
   std::int32_t param = 0;  // position among all groups' parameters
-  std::string name;        // "exp_avg"
+  const char* name = "";   // "exp_avg"
   at::Tensor tensor;
 };
 
@@ -45,6 +45,8 @@ class OptimizerFormula {
 
   /// The numbers of the update that step() would make now, in its order, by its expressions (same rounding). Reads the param groups.
   virtual std::vector<Number> numbers(const std::vector<bool>& has_grad) const = 0;
+  /// Their values alone, into `out`: what each compiled step needs.
+  virtual void values(const std::vector<bool>& has_grad, std::vector<double>& out) const = 0;
 
   /// The state tensors that exist now, in the order of the parameters (each once), as handles.
   virtual std::vector<StateTensor> state() const = 0;

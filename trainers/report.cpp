@@ -63,7 +63,10 @@ void plan_text(Text& t, const PlanReport& p) {
   }
   t.line("    nodes     {} forward, {} backward, {} update; {} folded, {} skipped, {} groups", p.nodes_forward, p.nodes_backward,
          p.nodes_update, p.nodes_folded, p.nodes_skipped, p.groups);
-  t.line("    memory    saved for backward {}; peak eager {}, compiled {}, check {}", bytes(p.saved_bytes), bytes(p.eager_peak_bytes),
+  t.line("    calls     {} generated kernels in {} launches, {} library calls, {} barriers{}{}", p.kernels, p.launches, p.library_calls,
+         p.barriers, p.compiler.empty() ? "" : "; by ", p.compiler);
+  t.line("    memory    saved for backward {}, recomputed {} ({} nodes); arena {}; peak eager {}, compiled {}, check {}",
+         bytes(p.saved_bytes), bytes(p.recomputed_bytes), p.recomputed_nodes, bytes(p.arena_bytes), bytes(p.eager_peak_bytes),
          bytes(p.compiled_peak_bytes), bytes(p.check_peak_bytes));
   t.line("    cost      record {:.3f} ms, compile {:.3f} ms, check {:.3f} ms", p.record_ms, p.compile_ms, p.check_ms);
   t.line("    check     {}", p.active || p.max_error_ratio > 0 ? error_words(p.max_error_ratio) : "no figure");
@@ -83,7 +86,15 @@ Json plan_json(const PlanReport& p) {
           {"nodes_folded", p.nodes_folded},
           {"nodes_skipped", p.nodes_skipped},
           {"groups", p.groups},
+          {"kernels", p.kernels},
+          {"launches", p.launches},
+          {"library_calls", p.library_calls},
+          {"barriers", p.barriers},
           {"saved_bytes", p.saved_bytes},
+          {"recomputed_nodes", p.recomputed_nodes},
+          {"recomputed_bytes", p.recomputed_bytes},
+          {"arena_bytes", p.arena_bytes},
+          {"compiler", p.compiler},
           {"max_error_ratio", p.max_error_ratio},
           {"record_ms", p.record_ms},
           {"compile_ms", p.compile_ms},

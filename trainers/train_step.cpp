@@ -324,6 +324,18 @@ void TrainStep::Impl::finish_recording(Recorder& recorder, EagerResult& eager, c
   recording.refusal = escaped(recording, exempt);
 }
 
+namespace {
+void add_times(CompiledStep& step, PlanReport& report) {
+  const auto& plan = step.plan();
+  const auto& us = step.executor().shortest_us();
+  for (std::size_t k = 0; k < us.size(); k++) {
+    if (!std::isfinite(us[k])) continue;
+    const auto side = plan.graph.nodes[step.executor().index().nodes[k].front()].side;
+    report.nodes.push_back({describe_call(plan, k), name_of(side), us[k]});
+  }
+}
+}  // namespace
+
 Report TrainStep::Impl::report() const {
   Report r;
   journal.fill(r);
@@ -339,10 +351,7 @@ Report TrainStep::Impl::report() const {
     p.active = e.state == Entry::State::active;
     p.reason = e.state == Entry::State::recording && e.reason.empty() ? "it is being recorded: two recordings must agree first" : e.reason;
     if (!e.step) continue;
-    const auto& nodes = e.step->plan().graph.nodes;
-    const auto& us = const_cast<CompiledStep&>(*e.step).executor().shortest_us();
-    for (std::size_t i = 0; i < nodes.size(); i++)
-      if (std::isfinite(us[i])) p.nodes.push_back({fmt::format("n{} {}", nodes[i].id, nodes[i].op), name_of(nodes[i].side), us[i]});
+    add_times(*e.step, p);
   }
   r.active = off.empty() && latest && latest->state == Entry::State::active;
   if (!r.active) {

@@ -94,7 +94,13 @@ CompiledFigures figures_of(const PlanReport& plan) {
   f.max_error_ratio = plan.max_error_ratio;
   f.nodes = plan.nodes_forward + plan.nodes_backward + plan.nodes_update;
   f.groups = plan.groups;
+  f.kernels = plan.kernels;
+  f.launches = plan.launches;
+  f.library_calls = plan.library_calls;
+  f.barriers = plan.barriers;
   f.saved_bytes = plan.saved_bytes;
+  f.recomputed_bytes = plan.recomputed_bytes;
+  f.arena_bytes = plan.arena_bytes;
   return f;
 }
 
@@ -152,7 +158,7 @@ StepFigures measure_step(const std::string& name, std::int64_t steps) {
   f.ms = median(compiled.ms);
   f.best_ms = best(compiled.ms);
   f.first_step_ms = first_step_ms;
-  f.peak_bytes = allocated->peak_bytes;
+  f.peak_bytes = allocated->peak_bytes + plan->arena_bytes;  // it lives between steps too, and counts as in use all step
   f.allocations_per_step = allocated->allocations;
   f.held_bytes = extra_held;
   f.reshape_ms = compiled.timed(small_x, small_y);

@@ -17,7 +17,8 @@ struct CompiledFigures {
   std::int64_t held_bytes = 0;  // what lives between steps beyond what lives between eager steps
   std::int64_t allocations_per_step = 0;
   double max_error_ratio = 0;
-  std::int64_t nodes = 0, groups = 0, saved_bytes = 0;
+  std::int64_t nodes = 0, groups = 0, kernels = 0, launches = 0, library_calls = 0, barriers = 0;
+  std::int64_t saved_bytes = 0, recomputed_bytes = 0, arena_bytes = 0;
 };
 
 struct StepFigures {

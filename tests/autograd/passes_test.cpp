@@ -108,9 +108,9 @@ TEST(RunPasses, RunsTheSwitchedOnOnesInOrderAndRecordsThem) {
   PassSwitches all;
   all.decompose = true;
   const Graph out = run_passes(g, all, &records);
-  ASSERT_EQ(records.size(), 4u);
-  const char* order[] = {"decompose", "cse", "dce", "fold"};
-  for (std::size_t i = 0; i < 4; ++i) {
+  ASSERT_EQ(records.size(), 5u);
+  const char* order[] = {"decompose", "movement", "cse", "dce", "fold"};
+  for (std::size_t i = 0; i < 5; ++i) {
     EXPECT_EQ(records[i].pass, order[i]);
     EXPECT_GE(records[i].ms, 0);
     EXPECT_EQ(records[i].nodes_before, i ? records[i - 1].nodes_after : g.nodes.size());
@@ -120,8 +120,8 @@ TEST(RunPasses, RunsTheSwitchedOnOnesInOrderAndRecordsThem) {
 }
 
 TEST(RunPasses, EachSwitchTurnsItsPassOff) {
-  for (bool PassSwitches::*on : {&PassSwitches::decompose, &PassSwitches::cse, &PassSwitches::dce, &PassSwitches::fold}) {
-    PassSwitches only{false, false, false, false};
+  for (bool PassSwitches::*on : {&PassSwitches::decompose, &PassSwitches::movement, &PassSwitches::cse, &PassSwitches::dce, &PassSwitches::fold}) {
+    PassSwitches only{false, false, false, false, false};
     only.*on = true;
     std::vector<PassRecord> records;
     const Graph out = run_passes(parse_graph(test::small_step), only, &records);
@@ -132,7 +132,7 @@ TEST(RunPasses, EachSwitchTurnsItsPassOff) {
 
 TEST(RunPasses, WithoutPassesTheGraphIsUnchanged) {
   const Graph g = parse_graph(test::small_step);
-  EXPECT_EQ(print(run_passes(g, {false, false, false, false})), print(g));
+  EXPECT_EQ(print(run_passes(g, {false, false, false, false, false})), print(g));
 }
 
 TEST(RunPasses, NamesThePassAfterWhichTheGraphDoesNotHold) {

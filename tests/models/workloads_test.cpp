@@ -1,4 +1,4 @@
-// Compiled training of whole models against plain eager loops: every bit of every step.
+// Compiled training of whole models against plain eager loops: every step, up to rounding; every bit of it without generated kernels.
 #include "bench/support/workloads.h"
 
 #include "autograd/support/error.h"
@@ -25,12 +25,17 @@ Workload fresh(const std::string& name) {
   return tandem::bench::make_workload(name);
 }
 
+Options as_tested(Options options) {
+  options.fuse = options.fuse && tandem::test::with_kernels();
+  return options;
+}
+
 /// An eager loop and a TrainStep that start from the same parameters and meet the same batches and random numbers.
 struct Race {
   explicit Race(const std::string& name, Options options = {})
       : eager(fresh(name)), compiled(fresh(name)), eager_optimizer(eager.make_optimizer(eager.module->parameters())),
         compiled_optimizer(compiled.make_optimizer(compiled.module->parameters())),
-        train(compiled.module, *compiled_optimizer, compiled.loss, std::move(options)) {}
+        train(compiled.module, *compiled_optimizer, compiled.loss, as_tested(std::move(options))) {}
 
   /// One step of each on a new batch. Empty when both have left the same; else what differs.
   std::string step(std::int64_t batch) {
@@ -47,7 +52,13 @@ struct Race {
     compiled_steps += result.compiled;
     if (const std::string text = difference(result.loss, loss.detach()); !text.empty()) return "loss: " + text;
     if (const std::string text = difference(generator_state(), after); !text.empty()) return "generator: " + text;
-    return difference(train_state(*compiled.module, *compiled_optimizer), train_state(*eager.module, *eager_optimizer));
+    const auto mine = train_state(*compiled.module, *compiled_optimizer), eagers = train_state(*eager.module, *eager_optimizer);
+    const std::string text = difference(mine, eagers);
+    // An adaptive update amplifies rounding, so each step is judged from a common start.
+    const at::NoGradGuard no_grad;
+    for (std::size_t i = 0; tandem::test::with_kernels() && i < mine.tensors.size(); i++)
+      if (mine.tensors[i].second.defined()) mine.tensors[i].second.copy_(eagers.tensors[i].second);
+    return text;
   }
 
   Workload eager, compiled;
@@ -61,14 +72,14 @@ int steps_for(const std::string& workload, int steps) { return workload == "gpt_
 
 class Workloads : public testing::TestWithParam<std::string> {};
 
-TEST_P(Workloads, EveryStepEqualsEagerBitForBit) {
+TEST_P(Workloads, EveryStepEqualsEager) {
   Race race(GetParam());
   for (int i = 0; i < steps_for(GetParam(), 20); i++) ASSERT_EQ(race.step(race.eager.batch), "") << "in step " << i + 1;
   EXPECT_TRUE(race.train.report().active) << race.train.report().to_string();
   EXPECT_GT(race.compiled_steps, 0);
 }
 
-TEST_P(Workloads, KeptGradientsEqualEagerBitForBit) {
+TEST_P(Workloads, KeptGradientsEqualEager) {
   Race race(GetParam(), {.keep_grads = true});
   for (int i = 0; i < steps_for(GetParam(), 8); i++) {
     ASSERT_EQ(race.step(race.eager.batch), "") << "in step " << i + 1;
@@ -78,7 +89,7 @@ TEST_P(Workloads, KeptGradientsEqualEagerBitForBit) {
   EXPECT_GT(race.compiled_steps, 0) << race.train.report().to_string();
 }
 
-TEST_P(Workloads, AnotherBatchSizeEqualsEagerBitForBit) {
+TEST_P(Workloads, AnotherBatchSizeEqualsEager) {
   Race race(GetParam());
   const int steps = steps_for(GetParam(), 6);
   for (int i = 0; i < steps; i++) ASSERT_EQ(race.step(race.eager.batch), "") << "in step " << i + 1;
@@ -100,7 +111,7 @@ TEST_P(Workloads, CompiledTrainingReducesTheLossOfOneBatch) {
   EXPECT_LT(result.loss.item().toDouble(), first);
 }
 
-TEST(WorkloadThreads, TwoThreadsEqualEagerBitForBit) {
+TEST(WorkloadThreads, TwoThreadsEqualEager) {
   const int before = at::get_num_threads();
   at::set_num_threads(2);
   Race race("mlp_mnist");

@@ -1,11 +1,12 @@
-// Eager's own choice on small graphs, and its text form.
+// Eager's own choice on small graphs, and the choice on random ones.
 #include "partitioner/partition.h"
 
 #include "autograd/pass.h"
-#include "autograd/support/error.h"
 #include "autograd/text.h"
 #include "autograd/verify.h"
+#include "partitioner/candidates.h"
 #include "tests/autograd/graph_samples.h"
+#include "tests/partitioner/random_step.h"
 #include "tests/support/graph_maker.h"
 
 #include <gtest/gtest.h>
@@ -17,18 +18,28 @@ using test::GraphMaker;
 using test::number;
 using test::tensor;
 
-Partition of(const Graph& g, const PartitionSwitches& switches = {}) {
-  EXPECT_EQ(verify(g), "");
-  const Partition p = partition(g, switches);
-  EXPECT_EQ(validate(g, p), "");
-  EXPECT_EQ(parse_partition(print(p)), p);
-  return p;
+/// Node by node, nothing recomputed.
+PartitionSwitches eager() {
+  PartitionSwitches switches;
+  switches.recompute = switches.fuse = switches.fuse_update = false;
+  return switches;
 }
+
+Partitioned all_of(const Graph& g, const PartitionSwitches& switches) {
+  EXPECT_EQ(verify(g), "");
+  Partitioned out = partition(g, switches);
+  EXPECT_EQ(verify(out.graph), "");
+  EXPECT_EQ(validate(out.graph, out.partition), "");
+  EXPECT_EQ(parse_partition(print(out.partition)), out.partition);
+  return out;
+}
+
+Partition of(const Graph& g, const PartitionSwitches& switches = eager()) { return all_of(g, switches).partition; }
 
 TEST(Partition, OfASmallStepAsText) {
   EXPECT_EQ(print(of(parse_graph(test::small_step))), R"(tandem partition 1
 saved 4 bytes s3
-recomputed
+recomputed 0 bytes
 view forward n0
 library forward n1
 library forward n2
@@ -46,11 +57,11 @@ library update n10
 TEST(Partition, HoldsAfterEveryPass) {
   PassSwitches all;
   all.decompose = true;
-  of(run_passes(parse_graph(test::small_step), all));
+  of(run_passes(parse_graph(test::small_step), all), {});
 }
 
 TEST(Partition, CallsViewOpsWhenViewsAreNotSkipped) {
-  PartitionSwitches switches;
+  PartitionSwitches switches = eager();
   switches.skip_views = false;
   for (const Group& g : of(parse_graph(test::small_step), switches).groups) EXPECT_NE(g.kind, Group::Kind::view);
 }
@@ -111,55 +122,87 @@ TEST(Partition, AViewOpWithMemoryOfItsOwnIsALibraryCall) {
   EXPECT_EQ(of(m.g).groups.front().kind, Group::Kind::library);
 }
 
-TEST(Partition, AnEmptyGraphHasAnEmptyPartition) { EXPECT_EQ(of(Graph{}), Partition{}); }
-
-// ---- text ----
-
-constexpr std::string_view every_form = R"(tandem partition 1
-saved 12 bytes s2 s5
-recomputed n4 n6
-library forward n0
-view backward n-1 n2
-once update
-)";
-
-TEST(PartitionText, PrintsWhatItParses) { EXPECT_EQ(print(parse_partition(every_form)), every_form); }
-
-TEST(PartitionText, ParsesEachField) {
-  const Partition p = parse_partition(every_form);
-  EXPECT_EQ(p.saved, (std::vector<StorageId>{2, 5}));
-  EXPECT_EQ(p.saved_bytes, 12);
-  EXPECT_EQ(p.recomputed, (std::vector<NodeId>{4, 6}));
-  ASSERT_EQ(p.groups.size(), 3u);
-  EXPECT_EQ(p.groups[1], (Group{Group::Kind::view, Side::backward, {-1, 2}}));
+TEST(Partition, AnEmptyGraphHasAnEmptyPartition) {
+  EXPECT_EQ(of(Graph{}), Partition{});
+  EXPECT_EQ(of(Graph{}, {}), Partition{});
 }
 
-void expect_refused(const std::string& text, const std::string& sentence) {
-  try {
-    parse_partition(text);
-    FAIL() << "expected an Error for " << text;
-  } catch (const Error& e) {
-    EXPECT_EQ(std::string(e.what()), sentence);
+TEST(Partition, WithoutRecomputationTheGraphIsKept) {
+  PartitionSwitches switches;
+  switches.recompute = false;
+  const Graph g = test::RandomStep(3).make();
+  EXPECT_EQ(first_difference(all_of(g, switches).graph, g), "");
+}
+
+TEST(Partition, RecomputesWhatIsCheapAndSaysSo) {
+  constexpr std::int64_t n = 1 << 18;
+  GraphMaker m;
+  const ValueId x = m.outside(Role::input, {n}), w = m.outside(Role::parameter, {1024, 1024});
+  const ValueId y = m.make("aten::neg", {tensor(x)}, {n});
+  m.make("aten::mm", {tensor(w), tensor(w)}, {1024, 1024});
+  m.g.loss = m.sum(y);
+  m.side = Side::backward;
+  m.make("aten::mm", {tensor(w), tensor(w)}, {1024, 1024});  // the peak, at which y would be alive
+  m.make("aten::neg", {tensor(y)}, {n});
+  PartitionSwitches switches;
+  switches.fuse = false;
+  const Partitioned out = all_of(m.g, switches);
+  EXPECT_EQ(out.partition.recomputed, (std::vector<Recomputed>{{0, 5}}));
+  EXPECT_EQ(out.partition.recomputed_bytes, 4 * n);
+  EXPECT_EQ(out.partition.saved, std::vector<StorageId>{});
+}
+
+TEST(Partition, OfEqualLayersAsManyRunAgainAsTheTimeAllows) {
+  constexpr std::int64_t n = 1 << 18;
+  GraphMaker m;
+  const ValueId x = m.outside(Role::input, {n}), w = m.outside(Role::parameter, {1024, 1024});
+  std::vector<ValueId> layers;
+  for (int i = 0; i < 8; ++i) layers.push_back(m.make("aten::neg", {tensor(x)}, {n}));
+  for (int i = 0; i < 3; ++i) m.make("aten::mm", {tensor(w), tensor(w)}, {1024, 1024});
+  m.g.loss = m.sum(x);
+  m.side = Side::backward;
+  for (std::size_t i = layers.size(); i-- > 0;) m.make("aten::neg", {tensor(layers[i])}, {n});
+  PartitionSwitches switches;
+  switches.fuse = false;
+  const Partitioned out = all_of(m.g, switches);
+  const std::size_t again = out.partition.recomputed.size();
+  EXPECT_GT(again, 0u);
+  EXPECT_LT(again, layers.size());
+  EXPECT_LE(evaluate(out.graph, out.partition.groups).seconds, 1.01 * evaluate(m.g, unfused(m.g, switches)).seconds);
+}
+
+TEST(Partition, IsNeverAboveEagersPeakAndComputesTheSameBits) {
+  std::size_t recomputed = 0;
+  for (unsigned seed = 0; seed < 150; ++seed) {
+    const Graph g = test::RandomStep(seed).make();
+    const Partitioned out = all_of(g, {});
+    EXPECT_LE(evaluate(out.graph, out.partition.groups).peak_bytes, evaluate(g, unfused(g, {})).peak_bytes) << seed;
+    ASSERT_EQ(test::first_different(test::run(g), test::run(out.graph)), -1) << seed;
+    recomputed += out.partition.recomputed.size();
+  }
+  EXPECT_GT(recomputed, 0u);
+}
+
+TEST(Partition, IsTheSameEachTime) {
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    const Partitioned a = partition(test::RandomStep(seed).make()), b = partition(test::RandomStep(seed).make());
+    EXPECT_EQ(print(a.graph), print(b.graph));
+    EXPECT_EQ(print(a.partition), print(b.partition));
   }
 }
 
-TEST(PartitionText, RefusesWithLineExpectedAndFound) {
-  const std::string head = "tandem partition 1\nsaved 0 bytes\nrecomputed\n";
-  expect_refused("", "text line 1: expected \"tandem partition 1\", found end of text");
-  expect_refused(head + "kernel forward n0\n", "text line 4: expected library, view or once, found \"kernel forward n0\"");
-  expect_refused(head + "view sideways n0\n", "text line 4: expected forward, backward or update, found \"sideways n0\"");
-  expect_refused(head + "view forward n\n", "text line 4: expected an integer of 32 bits, found end of line");
-  expect_refused(head + "view forward n0", "text line 4: expected end of line, found end of text");
-  expect_refused(head + "view forward n00\n", "text line 4: expected `view forward n0`, found `view forward n00`");
-}
-
-TEST(PartitionText, EveryPrefixIsRefusedOrPrintsBack) {
-  for (std::size_t n = 0; n < every_form.size(); ++n) {
-    try {
-      EXPECT_EQ(print(parse_partition(every_form.substr(0, n))), every_form.substr(0, n));
-    } catch (const Error&) {
-    }
-  }
+TEST(Partition, TheBestIsTheLowestPeakAmongTheFast) {
+  auto candidate = [](std::int64_t peak, double seconds, std::int64_t saved) {
+    Candidate c;
+    c.figures = {peak, seconds};
+    c.saved_bytes = saved;
+    return c;
+  };
+  EXPECT_EQ(
+      best_of({candidate(100, 2, 9), candidate(90, 1.005, 9), candidate(95, 1, 9), candidate(10, 1.02, 9), candidate(200, 0.5, 9)}, 100),
+      1u);
+  EXPECT_EQ(best_of({candidate(100, 1, 9), candidate(100, 1, 8), candidate(100, 1, 8)}, 100), 1u);
+  EXPECT_EQ(best_of({candidate(100, 9, 9), candidate(101, 1, 0)}, 100), 0u);
 }
 
 }  // namespace

@@ -15,11 +15,17 @@ using test::GraphMaker;
 using test::none;
 using test::tensor;
 
+Partition eager(const Graph& g) {
+  PartitionSwitches switches;
+  switches.recompute = switches.fuse = false;
+  return partition(g, switches).partition;
+}
+
 /// What validate() says of the small step's partition after one change.
 template <class Change>
 std::string after(Change&& change) {
   const Graph g = parse_graph(test::small_step);
-  Partition p = partition(g);
+  Partition p = eager(g);
   EXPECT_EQ(validate(g, p), "");
   change(p);
   return validate(g, p);
@@ -70,7 +76,7 @@ TEST(Validate, AViewGroupMakesNoMemory) {
   GraphMaker m;
   const ValueId x = m.outside(Role::input, {4});
   m.g.loss = m.sum(m.make("aten::view", {tensor(x), test::ints({4})}, {4}));
-  Partition p = partition(m.g);
+  Partition p = eager(m.g);
   p.groups[0].kind = Group::Kind::view;
   EXPECT_EQ(validate(m.g, p), "node 0 aten::view (forward) is in group 0 of kind view, but its result %1 has memory of its own");
 }
@@ -113,93 +119,94 @@ TEST(Validate, RandomNodesKeepTheirOrder) {
   const ValueId x = m.outside(Role::input, {4});
   for (int i = 0; i < 2; ++i) m.make("aten::rand_like", {tensor(x), none(), none(), none(), none(), none()}, {4});
   m.g.loss = m.sum(x);
-  Partition p = partition(m.g);
+  Partition p = eager(m.g);
   std::swap(p.groups[0], p.groups[1]);
   EXPECT_EQ(validate(m.g, p), "node 0 aten::rand_like (forward) runs after node 1 aten::rand_like (forward), in the graph it comes before");
 }
 
-// ---- recomputation ----
+// ---- kernels ----
 
-/// loss = sum(exp(x)); the backward reads exp(x), which it makes again.
-struct Recomputing {
-  Graph g;
+/// y = exp(x), z = neg(x), y += z, as two kernels.
+struct Kernels {
+  GraphMaker m;
+  ValueId x = m.outside(Role::input, {4}), y = m.make("aten::exp", {tensor(x)}, {4}), z = m.make("aten::neg", {tensor(x)}, {4});
   Partition p;
 
-  explicit Recomputing(const std::string& op = "aten::exp") {
-    GraphMaker m;
-    const ValueId x = m.outside(Role::input, {4});
-    const ValueId y = m.make(op, {tensor(x)}, {4});
-    m.g.loss = m.sum(y);
-    m.side = Side::backward;
-    m.make("aten::neg", {tensor(y)}, {4});
-    g = m.g;
-    p = partition(g);
-    p.saved.clear();
-    p.saved_bytes = 0;
-    p.recomputed = {0};
-    p.groups.insert(p.groups.begin() + 2, Group{Group::Kind::library, Side::backward, {0}});
+  Kernels() { p.groups = {kernel({0}), kernel({1})}; }
+  static Group kernel(std::vector<NodeId> nodes, bool joined = false) {
+    return {Group::Kind::kernel, Side::forward, std::move(nodes), joined};
   }
+  std::string verdict() const { return validate(m.g, p); }
 };
 
-TEST(Validate, ARecomputedActivationIsNotSaved) {
-  Recomputing r;
-  EXPECT_EQ(validate(r.g, r.p), "");
-  r.p.saved = {1};
-  r.p.saved_bytes = 16;
-  EXPECT_EQ(validate(r.g, r.p), "s1 is saved, but nothing after the forward reads what the forward made there");
+TEST(Validate, AKernelHoldsSeveralNodesInOrder) {
+  Kernels k;
+  k.m.make("aten::tanh", {tensor(k.y)}, {4});
+  k.p.groups = {Kernels::kernel({0, 1, 2})};
+  EXPECT_EQ(k.verdict(), "");
+  k.p.groups = {Kernels::kernel({2, 0, 1})};
+  EXPECT_EQ(k.verdict(), "node 2 aten::tanh (forward) reads %1 before s1 is made");
 }
 
-TEST(Validate, ARecomputedNodeRunsOnBothSides) {
-  Recomputing r;
-  r.p.groups.erase(r.p.groups.begin() + 2);
-  EXPECT_EQ(validate(r.g, r.p),
-            "node 0 aten::exp (forward) is recomputed and is in groups, expected one of the forward and one of the backward, found 1");
-}
-
-TEST(Validate, RecomputedTooLateDoesNotHelp) {
-  Recomputing r;
-  std::swap(r.p.groups[2], r.p.groups[3]);
-  EXPECT_EQ(validate(r.g, r.p), "s1 is read after the forward, but it is not saved");
-}
-
-TEST(Validate, RecomputedNamesANodeOnce) {
-  Recomputing r;
-  r.p.recomputed = {0, 0};
-  EXPECT_EQ(validate(r.g, r.p), "node 0 aten::exp (forward) is recomputed twice");
-}
-
-TEST(Validate, RecomputedNamesNodesOfTheGraph) {
-  Recomputing r;
-  r.p.recomputed = {7};
-  EXPECT_EQ(validate(r.g, r.p), "recomputed names node 7, the graph has none of that number");
-}
-
-TEST(Validate, OnlyForwardNodesAreRecomputed) {
-  Recomputing r;
-  r.p.recomputed = {2};
-  EXPECT_EQ(validate(r.g, r.p), "node 2 aten::neg (backward) is recomputed, but only forward nodes may be");
-}
-
-TEST(Validate, RandomAndUnknownNodesAreNotRecomputed) {
-  for (const std::string op : {"aten::bernoulli", "mine::thing"}) {
-    const Recomputing r(op);
-    EXPECT_EQ(validate(r.g, r.p), "node 0 " + op + " (forward) is recomputed, but it draws random numbers, has effects or is unknown");
+TEST(Validate, AKernelDrawsNothingAndDoesNotThrow) {
+  const std::string sentence = " (forward) is in group 1 of kind kernel, but it draws random numbers, may throw, has effects or is unknown";
+  for (const std::string op : {"aten::bernoulli", "aten::index_select", "mine::thing"}) {
+    Kernels k;
+    k.m.g.nodes[1].op = op;
+    EXPECT_EQ(k.verdict(), "node 1 " + op + sentence);
   }
 }
 
-TEST(Validate, FoldedNodesAreNotRecomputed) {
-  Recomputing r;
-  r.g.nodes[0].folded = true;
-  EXPECT_EQ(validate(r.g, r.p), "node 0 aten::exp (forward) is recomputed, but it runs once for all steps");
+TEST(Validate, IndependentKernelsMayBeJoined) {
+  Kernels k;
+  k.p.groups[1].joined = true;
+  EXPECT_EQ(k.verdict(), "");
 }
 
-TEST(Validate, WritesAreNotRecomputed) {
-  GraphMaker m;
-  const ValueId w = m.outside(Role::buffer, {4});
-  m.g.loss = m.sum(m.write("aten::exp_", {tensor(w)}, w));
-  Partition p = partition(m.g);
-  p.recomputed = {0};
-  EXPECT_EQ(validate(m.g, p), "node 0 aten::exp_ (forward) is recomputed, but it writes s0");
+TEST(Validate, JoinedKernelsDoNotReadEachOthersResults) {
+  Kernels k;
+  k.m.make("aten::tanh", {tensor(k.y)}, {4});
+  k.p.groups = {Kernels::kernel({0}), Kernels::kernel({1}, true), Kernels::kernel({2}, true)};
+  EXPECT_EQ(k.verdict(), "groups 0 and 2 are joined, but one writes s1 and the other names it");
+}
+
+TEST(Validate, JoinedKernelsDoNotOverwriteEachOthersOperands) {
+  Kernels k;
+  k.m.make("aten::tanh", {tensor(k.y)}, {4});
+  k.m.write("aten::relu_", {tensor(k.y)}, k.y);
+  k.p.groups = {Kernels::kernel({0}), Kernels::kernel({1}), Kernels::kernel({2}), Kernels::kernel({3}, true)};
+  EXPECT_EQ(k.verdict(), "groups 2 and 3 are joined, but one writes s1 and the other names it");
+  k.p.groups[3].joined = false;
+  EXPECT_EQ(k.verdict(), "");
+}
+
+TEST(Validate, OnlyKernelsAreJoined) {
+  Kernels k;
+  k.p.groups[0].joined = true;
+  EXPECT_EQ(k.verdict(), "group 0 (kernel) is joined, but it and the group before it are not both kernels");
+  k.p.groups[0] = {Group::Kind::library, Side::forward, {0}};
+  k.p.groups[1].joined = true;
+  EXPECT_EQ(k.verdict(), "group 1 (kernel) is joined, but it and the group before it are not both kernels");
+}
+
+TEST(Validate, AKernelWritesMemoryInOneGeometry) {
+  Kernels k;
+  k.m.write("aten::relu_", {tensor(k.y)}, k.y);
+  const ValueId half = k.m.next(k.m.view(k.y, {2}, {1}));
+  k.m.make("aten::tanh", {tensor(half)}, {2});
+  k.p.groups = {Kernels::kernel({0, 1, 2}), Kernels::kernel({3})};
+  EXPECT_EQ(k.verdict(), "");
+  k.p.groups = {Kernels::kernel({0, 1, 2, 3})};
+  EXPECT_EQ(k.verdict(), "group 0 of kind kernel writes s1 and names it with two geometries");
+}
+
+TEST(Validate, TheSamePlaceInOtherDimsIsOneGeometry) {
+  Kernels k;
+  const ValueId square = k.m.view(k.y, {2, 1, 2}, {2, 7, 1});
+  k.m.write("aten::relu_", {tensor(k.y)}, k.y);
+  k.m.make("aten::tanh", {tensor(k.m.next(square))}, {2, 1, 2});
+  k.p.groups = {Kernels::kernel({0, 1, 2, 3})};
+  EXPECT_EQ(k.verdict(), "");
 }
 
 }  // namespace

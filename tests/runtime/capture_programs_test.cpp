@@ -259,7 +259,7 @@ TEST_P(Programs, DecomposedPlanStaysWithinTheBound) {
 
 TEST_P(Programs, PlanWithoutPassesAndWithViewsCalledEqualsEager) {
   torch::manual_seed(7);
-  EXPECT_EQ(fault_of(GetParam().make(), {{false, false, false, false}, {false}}), "");
+  EXPECT_EQ(fault_of(GetParam().make(), {{false, false, false, false, false}, {false, false, false, false}, {}}), "");
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Programs, testing::ValuesIn(cases()), [](const auto& info) { return info.param.name; });

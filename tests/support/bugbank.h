@@ -23,6 +23,12 @@ using Inputs = std::vector<at::Tensor>;
 /// Gradients can be looked at, and no shadow step comes between.
 inline Options watched() { return {.keep_grads = true, .shadow_every = 1000}; }
 
+/// With generated kernels or without, as this run of the tests wants it.
+inline Options as_tested(Options options) {
+  options.fuse = options.fuse && with_kernels();
+  return options;
+}
+
 inline std::string text_of(const std::exception& e) {
   const auto* error = dynamic_cast<const c10::Error*>(&e);
   return error ? error->what_without_backtrace() : e.what();
@@ -56,7 +62,7 @@ class Twins {
  public:
   /// `make` gives the same Trainer, without shared tensors, at each call.
   explicit Twins(Make make, Options options = watched())
-      : make_(std::move(make)), options_(options), plan_(make_()), step_(plan_.module, *plan_.optimizer, plan_.loss, options) {
+      : make_(std::move(make)), options_(options), plan_(make_()), step_(plan_.module, *plan_.optimizer, plan_.loss, as_tested(options)) {
     eager_.emplace(make_());
   }
 

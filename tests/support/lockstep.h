@@ -42,7 +42,8 @@ inline std::string far_apart(const TrainState& found, const TrainState& expected
 class Lockstep {
  public:
   explicit Lockstep(const MakeToy& make, Options options = watched(), double tolerance = 0)
-      : plan_(make()), eager_(make(), options), step_(plan_.module, *plan_.optimizer, plan_.loss, options), tolerance_(tolerance) {}
+      : plan_(make()), eager_(make(), options), step_(plan_.module, *plan_.optimizer, plan_.loss, as_tested(options)),
+        tolerance_(tolerance) {}
 
   Outcome step_each(const Inputs& mine, const Inputs& eagers) {
     const auto generator = generator_state();

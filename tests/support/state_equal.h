@@ -7,6 +7,7 @@
 #include <ATen/ops/_values.h>
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <string>
@@ -25,11 +26,37 @@ inline std::string describe(const at::Tensor& t) {
   return text;
 }
 
+/// Whether plans under test have generated kernels. Then floating results may differ from eager's by rounding; without (the tests run a second time
+/// with TANDEM_TEST_KERNELS=0) every bit must be equal.
+inline bool with_kernels() {
+  static const bool on = [] {
+    const char* text = std::getenv("TANDEM_TEST_KERNELS");
+    return !text || std::string(text) != "0";
+  }();
+  return on;
+}
+
+/// Empty when no element is farther than a few roundings of the tensor's largest one, NaN and infinities at the same places.
+inline std::string beyond_rounding(const at::Tensor& found, const at::Tensor& expected) {
+  const auto f = found.detach().resolve_conj().resolve_neg().to(at::kDouble),
+             e = expected.detach().resolve_conj().resolve_neg().to(at::kDouble);
+  if (e.numel() == 0) return "";
+  const double largest = e.nan_to_num(0, 0, 0).abs().max().item<double>();
+  const double allowed =
+      (expected.scalar_type() == at::kDouble ? 1e-12 : 4e-5) * largest + (expected.scalar_type() == at::kDouble ? 1e-15 : 1e-7);
+  const auto same = f.eq(e).logical_or(f.isnan().logical_and(e.isnan())).logical_or(f.sub(e).abs().le(allowed));
+  if (same.all().item<bool>()) return "";
+  const auto i = same.logical_not().reshape(-1).to(at::kInt).argmax().item<std::int64_t>();
+  return fmt::format("element {}: expected {:.9g}, found {:.9g}, allowed is a gap of {:.3g}", i, e.reshape(-1)[i].item<double>(),
+                     f.reshape(-1)[i].item<double>(), allowed);
+}
+
 /// Empty when both are undefined, or alike in geometry (see describe) and in every bit of every element; else one sentence. A NaN equals the NaN
-/// with the same bits, and 0 differs from -0. Whether they require a gradient is not compared.
+/// with the same bits, and 0 differs from -0. Whether they require a gradient is not compared. With generated kernels: see beyond_rounding().
 inline std::string difference(const at::Tensor& found, const at::Tensor& expected) {
   if (describe(found) != describe(expected)) return fmt::format("expected {}, found {}", describe(expected), describe(found));
   if (!expected.defined()) return "";
+  if (with_kernels() && expected.layout() == at::kStrided && expected.is_floating_point()) return beyond_rounding(found, expected);
   if (expected.layout() == at::kSparse) {
     const std::string indices = difference(found._indices(), expected._indices());
     return indices.empty() ? difference(found._values(), expected._values()) : "indices: " + indices;

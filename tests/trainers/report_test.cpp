@@ -25,7 +25,15 @@ PlanReport a_plan() {
   p.nodes_folded = 14;
   p.nodes_skipped = 15;
   p.groups = 16;
+  p.kernels = 17;
+  p.launches = 18;
+  p.library_calls = 19;
+  p.barriers = 20;
   p.saved_bytes = 2048;
+  p.recomputed_nodes = 21;
+  p.recomputed_bytes = 4096;
+  p.arena_bytes = 8192;
+  p.compiler = "clang";
   p.record_ms = 1.25;
   p.compile_ms = 2.5;
   p.check_ms = 5;
@@ -97,6 +105,12 @@ TEST(ReportText, NamesEachPlanWithGuardPeaksAndCheck) {
   EXPECT_TRUE(has(text, "bit-equal to eager\n")) << text;
 }
 
+TEST(ReportText, NamesKernelsCallsBarriersAndWhatIsRecomputed) {
+  const std::string text = a_report().to_string();
+  EXPECT_TRUE(has(text, "17 generated kernels in 18 launches, 19 library calls, 20 barriers; by clang\n")) << text;
+  EXPECT_TRUE(has(text, "saved for backward 2.0 KiB, recomputed 4.0 KiB (21 nodes); arena 8.0 KiB")) << text;
+}
+
 TEST(ReportText, GivesTheReasonsOfAStepAndAPlanThatAreNotActive) {
   Report r = a_report();
   r.active = r.plans[0].active = false;
@@ -142,7 +156,8 @@ TEST(ReportJson, HasEachFieldOfAPlan) {
   const Json expected = Json::parse(R"([{
     "id": 7, "guard": "float32 [32, 20], int64 [32]", "active": true, "reason": "", "steps": 50,
     "nodes_forward": 11, "nodes_backward": 12, "nodes_update": 13, "nodes_folded": 14, "nodes_skipped": 15, "groups": 16,
-    "saved_bytes": 2048, "max_error_ratio": 0.0, "record_ms": 1.25, "compile_ms": 2.5, "check_ms": 5.0,
+    "kernels": 17, "launches": 18, "library_calls": 19, "barriers": 20,
+    "saved_bytes": 2048, "recomputed_nodes": 21, "recomputed_bytes": 4096, "arena_bytes": 8192, "compiler": "clang", "max_error_ratio": 0.0, "record_ms": 1.25, "compile_ms": 2.5, "check_ms": 5.0,
     "eager_peak_bytes": 3145728, "compiled_peak_bytes": 2097152, "check_peak_bytes": 4194304,
     "eager_memory": [0.0, 10.0, 0.0], "compiled_memory": [0.0, 5.0, 0.0],
     "nodes": [{"node": "%3 = mm", "side": "forward", "us": 1.5}]}])");

@@ -49,8 +49,15 @@ struct Options {
   bool fold = true;        ///< run nodes that depend on nothing once, at activation
   bool cse = true;         ///< merge equal pure nodes
   bool dce = true;         ///< drop nodes that nothing needs and that cannot throw
-  bool decompose = false;  ///< split composite nodes into primitive ones (for generated kernels; slower through LibTorch's kernels)
+  bool decompose = false;  ///< split composite nodes into primitive ones
   bool skip_views = true;  ///< make views from their geometry instead of calling the view op
+
+  bool partition = true;    ///< choose which activations are saved and which are recomputed; off: eager's own choice
+  bool fuse = true;         ///< generate kernels for chains of nodes; off: every node is a call of LibTorch, bit-equal to eager
+  bool fuse_update = true;  ///< one launch for the update of all parameters
+  bool jit = true;          ///< compile kernels in this process; off: by the system's C compiler
+  bool blas = true;         ///< call BLAS directly for matrix products
+  bool arena = true;        ///< plan the memory of the whole step as one block; off: allocate as eager does
 };
 
 /// One curve of a report's page. `x` and `y` have equal lengths.
@@ -65,7 +72,7 @@ struct Event {
   std::string kind, sentence;
 };
 
-/// A node of an active plan and the shortest time it took, in microseconds.
+/// A call of an active plan (a library op, or generated kernels with the nodes that they cover) and the shortest time it took, in microseconds.
 struct NodeTime {
   std::string node, side;
   double us = 0;
@@ -79,9 +86,15 @@ struct PlanReport {
   std::string reason;  ///< why it is not active; empty when it is
   std::int64_t steps = 0;
   std::int64_t nodes_forward = 0, nodes_backward = 0, nodes_update = 0, nodes_folded = 0, nodes_skipped = 0, groups = 0;
-  std::int64_t saved_bytes = 0;                        ///< made by the forward, read by backward or update
+  std::int64_t kernels = 0, launches = 0,
+               library_calls = 0;                           ///< distinct generated kernels; their runs per step; calls of LibTorch and BLAS
+  std::int64_t barriers = 0;                                ///< calls after which all threads wait for each other
+  std::int64_t saved_bytes = 0;                             ///< made by the forward, read by backward or update
+  std::int64_t recomputed_nodes = 0, recomputed_bytes = 0;  ///< forward nodes that run again for the backward, and their results
+  std::int64_t arena_bytes = 0;                             ///< of the block that holds the step's planned memory
+  std::string compiler;                                     ///< what compiled the kernels
   double max_error_ratio = 0;                          ///< largest error over the allowed one; 0 where bit-equal to eager, <= 1 when passed
-  double record_ms = 0, compile_ms = 0, check_ms = 0;  ///< the recorded steps as a whole; passes and planning; both checks
+  double record_ms = 0, compile_ms = 0, check_ms = 0;  ///< the recorded steps as a whole; passes, planning and compiling; both checks
   std::int64_t eager_peak_bytes = 0, compiled_peak_bytes = 0, check_peak_bytes = 0;  ///< tensor bytes above what lives between steps
   std::vector<double> eager_memory, compiled_memory;                                 ///< the same after each node of one step
   std::vector<NodeTime> nodes;
