@@ -169,7 +169,7 @@ std::vector<ValueId> Executor::made_by(std::size_t k) const {
       // A kernel stores the last version only, and its operand may name an earlier one at the same place.
       const bool stored = call.kind != Call::Kind::kernel ||
                           std::any_of(operands.begin(), operands.end(), [&](ValueId o) { return slots_.same_slot(o, v); });
-      if (!stored) return;
+      if (!stored || !has(v)) return;
       std::erase_if(made, [&](ValueId o) { return slots_.same_slot(o, v); });
       made.push_back(v);
     });

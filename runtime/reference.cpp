@@ -184,17 +184,21 @@ ReferenceRun run_reference(const Graph& graph, const EagerStep& eager, const std
 namespace {
 /// A few samples of one element's error may all be small by chance, so an element's bound is the largest error in its neighbourhood, where values
 /// are of one scale, times a factor that grows where there are few neighbours: with m samples all are below 1/c of one more with
-/// probability of about (0.8/c)^m times the m-th moment.
-at::Tensor running_bound(const at::Tensor& exact, const std::vector<at::Tensor>& spreads) {
+/// probability of about (0.8/c)^m times the m-th moment. A perturbed run rounds each result once, a long sum rounds at every step: where eager's
+/// own error is larger over the whole tensor, that is the scale.
+at::Tensor running_bound(const at::Tensor& exact, const at::Tensor& eager_error, const std::vector<at::Tensor>& spreads) {
   constexpr std::int64_t window = 31;
-  auto largest = spreads.front();
+  auto largest = eager_error;
   for (const auto& s : spreads) largest = largest.maximum(s);
   const auto n = largest.numel();
   if (n == 0) return largest;
   const auto clean = largest.nan_to_num(HUGE_VAL, HUGE_VAL, HUGE_VAL);
   const auto near = n <= window ? clean.max().expand_as(largest)
                                 : at::max_pool1d(clean.reshape({1, 1, n}), window, 1, window / 2).reshape(largest.sizes());
-  const double factor = 4 + 32.0 / double(std::int64_t(spreads.size()) * std::min(n, window));
+  const auto rms = [](const at::Tensor& t) { return t.nan_to_num(0, 0, 0).square().mean().sqrt().item<double>(); };
+  const double one = rms(spreads.front()), eagers = rms(eager_error);
+  const double scale = one > 0 ? std::max(1.0, eagers / one) : 1.0;
+  const double factor = scale * (4 + 32.0 / double(std::int64_t(spreads.size() + 1) * std::min(n, window)));
   return exact.abs() * (2 * single_rounding) + near * factor;
 }
 }  // namespace
@@ -215,8 +219,8 @@ ErrorRatio error_ratio(const ReferenceRun& reference, const Outcome& found) {
     const auto exact = reference.exact[i].tensor.to(at::kDouble), eager = native.to(at::kDouble), mine = plan.to(at::kDouble);
     std::vector<at::Tensor> spreads;
     for (const auto& p : reference.perturbed) spreads.push_back((p[i].tensor.to(at::kDouble) - exact).abs());
-    const auto bound = running_bound(exact, spreads);
-    const auto allowed = (eager - exact).abs() * 2 + bound + 1e-45;
+    const auto eager_error = (eager - exact).abs();
+    const auto allowed = eager_error * 2 + running_bound(exact, eager_error, spreads) + 1e-45;
     // Where eager itself is not finite the plan must be the same; elsewhere the bound decides.
     const auto same = mine.eq(eager).logical_or(mine.isnan().logical_and(eager.isnan()));
     const auto ratio = ((mine - exact).abs() / allowed).where(eager.isfinite(), same.logical_not().to(at::kDouble) * 1e300);

@@ -6,6 +6,8 @@
 
 #include <ATen/Parallel.h>
 
+#include <stdexcept>
+
 namespace tandem {
 namespace {
 
@@ -142,7 +144,7 @@ TEST(PlanText, RefusesLaunchesThatItsPartitionDoesNotGive) {
       std::swap(call.launches[0].operands.front(), call.launches[0].operands.back());
       break;
     }
-  EXPECT_THROW(parse_plan(print(p.plan)), Error);
+  EXPECT_THROW(parse_plan(print(p.plan)), std::invalid_argument);
 }
 
 }  // namespace
