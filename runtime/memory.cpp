@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
+#include <initializer_list>
 #include <unordered_map>
 
 namespace tandem {
@@ -38,22 +38,22 @@ class Planner {
 
   Memory run(std::int64_t limit) {
     find_homes();
-    auto best = with_arena_below(std::numeric_limits<std::int64_t>::max());
+    auto best = placed(homes_);
     limit += alignment * std::int64_t(best.blocks.size());  // rounding is no reason to give the arena up
     if (best.peak_bytes <= limit) return best;
-    // What lives beside the arena has its peak at another time than the arena's load: let the largest storages come and go one by one.
-    std::vector<std::int64_t> sizes;
-    for (std::size_t s = 0; s < g_.storages.size(); s++)
-      if (homes_[s] == Home::arena) sizes.push_back(g_.storages[s].bytes);
-    std::sort(sizes.rbegin(), sizes.rend());
-    sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
-    constexpr std::size_t tries = 24;
-    for (std::size_t i = 0; i < sizes.size() && best.peak_bytes > limit; i += 1 + sizes.size() / tries) {
-      auto other = with_arena_below(sizes[i]);
-      if (other.peak_bytes < best.peak_bytes) best = std::move(other);
+    // The arena's load and what lives beside it have their peaks at different times, and the arena is held all step. What is alive at the arena's
+    // peak may come and go beside it for nothing, as long as the other peak is not passed.
+    auto homes = homes_;
+    for (int tries = 0; tries < 3 && best.peak_bytes > limit; tries++) {
+      move_peak(homes, best.peak_bytes - limit);
+      auto other = placed(homes);
+      if (other.peak_bytes >= best.peak_bytes) break;
+      best = std::move(other);
     }
     if (best.peak_bytes <= limit) return best;
-    auto none = with_arena_below(0);
+    for (auto& home : homes)
+      if (home == Home::arena) home = Home::own;
+    auto none = placed(homes);
     return none.peak_bytes < best.peak_bytes ? none : best;
   }
 
@@ -72,7 +72,10 @@ class Planner {
       const bool given = call.kind == Call::Kind::kernel || writes_given_memory(g_, node, switches_);
       for (StorageId s : uses_.of_call[k])
         if (homes_[s] == Home::none)
-          homes_[s] = !given && !exists_before(node, s) ? Home::op : escapes_[s] ? Home::escapes : switches_.arena ? Home::arena : Home::own;
+          homes_[s] = !given && !exists_before(node, s) ? Home::op
+                      : escapes_[s]                     ? Home::escapes
+                      : switches_.arena                 ? Home::arena
+                                                        : Home::own;
     }
     for (const auto& n : g_.nodes)
       for (StorageId s : n.writes)
@@ -86,40 +89,60 @@ class Planner {
     return argument;
   }
 
-  /// Storages of `bytes` or more live beside the arena.
-  Memory with_arena_below(std::int64_t bytes) {
+  Memory placed(const std::vector<Home>& homes) const {
     Memory m;
-    m.homes = homes_;
+    m.homes = homes;
     std::vector<Interval> intervals;
-    for (std::size_t s = 0; s < homes_.size(); s++) {
-      if (homes_[s] != Home::arena) continue;
-      if (g_.storages[s].bytes >= bytes) {
-        m.homes[s] = Home::own;
-        continue;
-      }
-      m.blocks.push_back({StorageId(s), uses_.first[s], uses_.last[s], g_.storages[s].bytes, 0});
-    }
+    for (std::size_t s = 0; s < homes.size(); s++)
+      if (homes[s] == Home::arena) m.blocks.push_back({StorageId(s), uses_.first[s], uses_.last[s], g_.storages[s].bytes, 0});
     for (std::size_t k = 0; k < p_.calls.size(); k++)
       if (const auto need = workspace_bytes(p_, p_.calls[k])) m.blocks.push_back({-1, std::int32_t(k), std::int32_t(k), need, 0});
     for (const auto& b : m.blocks) intervals.push_back({b.first, b.last, b.bytes});
     const auto packing = pack(intervals);
     for (std::size_t i = 0; i < m.blocks.size(); i++) m.blocks[i].offset = packing.offsets[i];
     m.arena_bytes = packing.bytes;
-    m.peak_bytes = m.arena_bytes + highest_beside(m);
+    m.peak_bytes = m.arena_bytes + highest(beside(homes));
     return m;
   }
 
-  std::int64_t highest_beside(const Memory& m) const {
-    std::vector<std::int64_t> change(p_.calls.size() + 1, 0);
-    for (std::size_t s = 0; s < m.homes.size(); s++) {
-      if (m.homes[s] != Home::own && m.homes[s] != Home::op && m.homes[s] != Home::escapes) continue;
-      if (uses_.first[s] < 0) continue;
-      change[uses_.first[s]] += g_.storages[s].bytes;
-      if (!escapes_[s]) change[uses_.last[s] + 1] -= g_.storages[s].bytes;
+  using Load = std::vector<std::int64_t>;  // bytes per call
+  static std::int64_t highest(const Load& load) { return load.empty() ? 0 : *std::max_element(load.begin(), load.end()); }
+
+  void add(Load& load, std::size_t s, std::int64_t bytes) const {
+    const auto last = escapes_[s] ? std::int32_t(load.size()) - 1 : uses_.last[s];
+    for (auto k = uses_.first[s]; k >= 0 && k <= last; k++) load[std::size_t(k)] += bytes;
+  }
+  Load load_of(const std::vector<Home>& homes, std::initializer_list<Home> which) const {
+    Load load(p_.calls.size(), 0);
+    for (std::size_t s = 0; s < homes.size(); s++)
+      if (std::find(which.begin(), which.end(), homes[s]) != which.end()) add(load, s, g_.storages[s].bytes);
+    return load;
+  }
+  Load beside(const std::vector<Home>& homes) const { return load_of(homes, {Home::own, Home::op, Home::escapes}); }
+
+  /// Takes `bytes` off the arena's peak, largest storages first, where the peak beside it allows.
+  void move_peak(std::vector<Home>& homes, std::int64_t bytes) const {
+    auto inside = load_of(homes, {Home::arena}), outside = beside(homes);
+    const auto bound = highest(outside), goal = highest(inside) - bytes;
+    std::vector<std::size_t> order;
+    for (std::size_t s = 0; s < homes.size(); s++)
+      if (homes[s] == Home::arena) order.push_back(s);
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return g_.storages[a].bytes > g_.storages[b].bytes; });
+    const auto fits = [&](std::size_t s) {
+      const auto size = g_.storages[s].bytes;
+      return std::all_of(outside.begin() + uses_.first[s], outside.begin() + uses_.last[s] + 1,
+                         [&](std::int64_t o) { return o + size <= bound; });
+    };
+    while (highest(inside) > goal) {
+      const auto peak = std::int32_t(std::max_element(inside.begin(), inside.end()) - inside.begin());
+      const auto found = std::find_if(order.begin(), order.end(), [&](std::size_t s) {
+        return homes[s] == Home::arena && uses_.first[s] <= peak && peak <= uses_.last[s] && fits(s);
+      });
+      if (found == order.end()) return;
+      homes[*found] = Home::own;
+      add(inside, *found, -g_.storages[*found].bytes);
+      add(outside, *found, g_.storages[*found].bytes);
     }
-    std::int64_t live = 0, highest = 0;
-    for (auto c : change) highest = std::max(highest, live += c);
-    return highest;
   }
 
   const Graph& g_;

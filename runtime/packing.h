@@ -20,7 +20,7 @@ struct Packing {
 
 constexpr std::int64_t alignment = 64;  // a cache line, and a vector of AVX-512
 
-/// The best of several greedy orders, each placed at the lowest free offset; stops early at the bound highest_load().
+/// The best of several greedy orders, each placed at the lowest free offset, improved by local search; stops at the bound highest_load().
 Packing pack(const std::vector<Interval>& intervals);
 
 /// Most bytes in use at one time, sizes rounded up to the alignment: no packing is smaller.
