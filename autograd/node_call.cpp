@@ -108,7 +108,7 @@ std::optional<c10::OperatorHandle> out_overload(const Graph& graph, const Node& 
 }
 
 NodeCall::NodeCall(const Graph& graph, const Node& node, c10::OperatorHandle out) : NodeCall(graph, node) {
-  op_ = out;
+  out_ = out;
   into_placed_ = true;
 }
 
@@ -169,14 +169,31 @@ void NodeCall::push(Slots& slots, const std::vector<double>& scalars, torch::jit
   }
 }
 
-void NodeCall::run(Slots& slots, const std::vector<double>& scalars, torch::jit::Stack& stack) {
+void NodeCall::push_all(Slots& slots, const std::vector<double>& scalars, torch::jit::Stack& stack) {
   stack.clear();
   for (std::size_t i = 0; i < args_.size(); i++) push(slots, scalars, stack, i);
-  if (into_placed_) {
+}
+
+void NodeCall::run_into_placed(Slots& slots, const std::vector<double>& scalars, torch::jit::Stack& stack) {
+  if (!out_refuses_) {
+    push_all(slots, scalars, stack);
     for (const auto& r : node_->results) stack.emplace_back(slots.get(r.values[0]));
-    op_.callBoxed(&stack);
-    return stack.clear();
+    try {
+      out_->callBoxed(&stack);
+      return stack.clear();
+    } catch (const std::exception&) {
+    }
   }
+  push_all(slots, scalars, stack);
+  op_.callBoxed(&stack);
+  out_refuses_ = true;
+  for (std::size_t k = 0; k < node_->results.size(); k++) slots.get(node_->results[k].values[0]).copy_(stack[k].toTensor());
+  stack.clear();
+}
+
+void NodeCall::run(Slots& slots, const std::vector<double>& scalars, torch::jit::Stack& stack) {
+  if (into_placed_) return run_into_placed(slots, scalars, stack);
+  push_all(slots, scalars, stack);
   op_.callBoxed(&stack);
   for (std::size_t k = 0; k < node_->results.size(); k++) {
     const auto& r = node_->results[k];

@@ -25,7 +25,8 @@ std::optional<c10::OperatorHandle> out_overload(const Graph& graph, const Node& 
 class NodeCall {
  public:
   NodeCall(const Graph& graph, const Node& node);
-  /// Runs `out` (see out_overload), which writes into the memory where Slots has placed the results.
+  /// Runs `out` (see out_overload), which writes into the memory where Slots has placed the results. Where it throws the plain op runs and its
+  /// results are copied: some of LibTorch's overloads refuse what the plain op takes, and a user's mistake gets the plain op's own words.
   NodeCall(const Graph& graph, const Node& node, c10::OperatorHandle out);
 
   /// Runs the op and stores its results. Throws what the op throws; Slots is then as before the call but for what the op has written.
@@ -39,13 +40,16 @@ class NodeCall {
     c10::IValue constant;  // wrapped_scalar: the 0-dim tensor whose number is written before each call
     std::int32_t scalar = -1;
   };
+  void push_all(Slots& slots, const std::vector<double>& scalars, torch::jit::Stack& stack);
+  void run_into_placed(Slots& slots, const std::vector<double>& scalars, torch::jit::Stack& stack);
   void push(Slots& slots, const std::vector<double>& scalars, torch::jit::Stack& stack, std::size_t i);
 
   const Graph* graph_;
   const Node* node_;
   c10::OperatorHandle op_;
   std::vector<Slot> args_;
-  bool into_placed_ = false;
+  std::optional<c10::OperatorHandle> out_;
+  bool into_placed_ = false, out_refuses_ = false;
 };
 
 }  // namespace tandem

@@ -68,7 +68,7 @@ TEST(Memory, TextFormRefusesAnUnknownHome) {
     parse_memory("tandem memory 1\narena 0 peak 0\nhome s0 attic\n");
     FAIL();
   } catch (const Error& e) {
-    EXPECT_STREQ(e.what(), "text line 3: expected a home such as arena, found 'attic'");
+    EXPECT_STREQ(e.what(), "text line 3: expected a home such as arena, found \"attic\"");
   }
 }
 

@@ -94,8 +94,12 @@ inline std::string fault_of(Program p, const PlanSwitches& switches = {}) {
   if (auto v = check_capture(graph, second.eager, graph.nodes, second.recording.hashes); !v.passed) return v.sentence;
   const auto plan = make_plan(graph, switches);
   if (print(parse_plan(print(plan))) != print(plan)) return "the plan's text form does not round-trip";
-  if (!switches.passes.decompose && peak_of(memory_over_step(plan)) > peak_of(memory_over_step(graph)))
-    return "the plan's peak is above the graph's";
+  // Rounding to the alignment, and the partial sums of generated kernels, are all that a plan may add.
+  std::int64_t slack = 0;
+  for (const auto& b : plan.memory.blocks) slack += alignment + (b.storage < 0 ? b.bytes : 0);
+  if (!switches.passes.decompose && plan.memory.peak_bytes > peak_of(memory_over_step(graph)) + slack)
+    return "the plan's peak is above the graph's: " + std::to_string(plan.memory.peak_bytes) + " bytes, expected at most " +
+           std::to_string(peak_of(memory_over_step(graph)) + slack);
   Executor executor(plan);
   const auto v = check_generation(graph, plan, executor, second.eager);
   return v.passed ? "" : v.sentence;

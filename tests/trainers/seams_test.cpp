@@ -105,17 +105,24 @@ std::function<void(Plan&)> wrong_number(Side side, std::string& changed) {
   };
 }
 
+/// Every node a call of its own, so that a node's fault is that node's.
+Options node_by_node() {
+  Options o = watched();
+  o.fuse = false;
+  return o;
+}
+
 TEST(Seams, AWrongNumberInThePlansForwardIsFoundInTheNodeThatHasIt) {
   std::string changed;
   const WithSeams on({.captured = {}, .planned = wrong_number(Side::forward, changed)});
-  Lockstep l([] { return smooth(); });
+  Lockstep l([] { return smooth(); }, node_by_node());
   expect_caught(l, "generation check: ", changed);
 }
 
 TEST(Seams, AWrongNumberInThePlansBackwardIsFoundInTheNodeThatHasIt) {
   std::string changed;
   const WithSeams on({.captured = {}, .planned = wrong_number(Side::backward, changed)});
-  Lockstep l([] { return smooth(); });
+  Lockstep l([] { return smooth(); }, node_by_node());
   expect_caught(l, "generation check: ", changed);
 }
 
@@ -131,8 +138,48 @@ TEST(Seams, AWrongRunTimeScalarInThePlansUpdateIsFound) {
         }
   };
   const WithSeams on({.captured = {}, .planned = swap_numbers});
-  Lockstep l([] { return smooth([](auto p) { return adam(std::move(p), 0.01); }); });
+  Lockstep l([] { return smooth([](auto p) { return adam(std::move(p), 0.01); }); }, node_by_node());
   expect_caught(l, "generation check: ", changed);
+}
+
+/// Puts another constant into the text of the first generated kernel that has 0.5.
+std::function<void(Plan&)> wrong_constant(std::string& changed) {
+  return [&changed](Plan& p) {
+    for (auto& k : p.program.kernels) {
+      const auto at = k.source.find("0x1p-1f");
+      if (at == k.source.npos || !changed.empty()) continue;
+      k.source.replace(at, 7, "0x1.4p-1f");
+      changed = "kernel " + k.name + " (";
+    }
+  };
+}
+
+TEST(Seams, AWrongConstantInAGeneratedKernelIsCaughtAndTheKernelIsNamed) {
+  if (!with_kernels()) GTEST_SKIP() << "this run is without generated kernels";
+  std::string changed;
+  const WithSeams on({.captured = {}, .planned = wrong_constant(changed)});
+  Lockstep l([] { return smooth(); });
+  expect_caught(l, "generation check: ", changed);
+}
+
+TEST(Seams, AWrongRunTimeScalarOfALaunchIsFound) {
+  if (!with_kernels()) GTEST_SKIP() << "this run is without generated kernels";
+  std::string changed;
+  const auto swap_numbers = [&](Plan& p) {
+    for (auto& c : p.program.calls)
+      for (auto& l : c.launches)
+        if (l.scalars.size() > 2 && changed.empty()) {
+          std::swap(l.scalars[0], l.scalars[2]);
+          changed = "kernel " + p.program.kernels[std::size_t(l.kernel)].name;
+        }
+  };
+  const WithSeams on({.captured = {}, .planned = swap_numbers});
+  Lockstep l([] { return smooth([](auto p) { return adam(std::move(p), 0.01); }); });
+  l.steps(8, batch);
+  EXPECT_FALSE(l.report().active);
+  ASSERT_FALSE(changed.empty());
+  EXPECT_TRUE(says(l.report(), "generation check: ")) << l.report().reason;
+  EXPECT_TRUE(says(l.report(), changed)) << l.report().reason;
 }
 
 TEST(Seams, APlanThatDrawsOnceTooOftenIsFound) {
@@ -144,7 +191,10 @@ TEST(Seams, APlanThatDrawsOnceTooOftenIsFound) {
       if (!node->effects.random) continue;
       changed = "generator";
       p.program.calls.insert(p.program.calls.begin() + std::ptrdiff_t(i), p.program.calls[i]);
-      p.releases.insert(p.releases.begin() + std::ptrdiff_t(i), std::vector<StorageId>());
+      for (auto& b : p.memory.blocks) {
+        b.first += b.first >= std::int32_t(i);
+        b.last += b.last >= std::int32_t(i);
+      }
       return;
     }
   };
