@@ -182,6 +182,7 @@ void NodeCall::run_into_placed(Slots& slots, const std::vector<double>& scalars,
       out_->callBoxed(&stack);
       return stack.clear();
     } catch (const std::exception&) {
+      for (const auto& r : node_->results) slots.forget(r.values[0]);
     }
   }
   push_all(slots, scalars, stack);

@@ -79,7 +79,7 @@ class Planner {
     }
     for (const auto& n : g_.nodes)
       for (StorageId s : n.writes)
-        if (homes_[s] != Home::outside && homes_[s] != Home::none && resizes(g_, n, s)) homes_[s] = Home::op;
+        if (homes_[s] == Home::arena && resizes(g_, n, s)) homes_[s] = Home::own;
   }
 
   /// An in-place op on memory whose contents do not matter (empty_like before a random fill) is the first to touch it.

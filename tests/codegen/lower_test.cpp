@@ -56,8 +56,8 @@ TEST(Lower, PointwiseWithABroadcastOperand) {
 compute float32
 sizes [64, 5] row 1
 scalars 0
-p0 float32 read [0, 1]
-p1 float32 read [5, 1]
+p0 float32 read [5, 1]
+p1 float32 read [0, 1]
 p2 float32 written [5, 1]
 v0 = load p0
 v1 = load p1
@@ -131,7 +131,7 @@ v12 = sqrt v11
 v13 = scalar s0
 v14 = div v12 v13
 v15 = number 1e-08
-v16 = add v15 v14
+v16 = add v14 v15
 v17 = load p3
 v18 = scalar s1
 v19 = mul v18 v5

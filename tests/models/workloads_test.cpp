@@ -54,10 +54,7 @@ struct Race {
     if (const std::string text = difference(generator_state(), after); !text.empty()) return "generator: " + text;
     const auto mine = train_state(*compiled.module, *compiled_optimizer), eagers = train_state(*eager.module, *eager_optimizer);
     const std::string text = difference(mine, eagers);
-    // An adaptive update amplifies rounding, so each step is judged from a common start.
-    const at::NoGradGuard no_grad;
-    for (std::size_t i = 0; tandem::test::with_kernels() && i < mine.tensors.size(); i++)
-      if (mine.tensors[i].second.defined()) mine.tensors[i].second.copy_(eagers.tensors[i].second);
+    tandem::test::follow(mine, eagers);
     return text;
   }
 

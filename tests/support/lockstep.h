@@ -107,6 +107,8 @@ class Lockstep {
     EXPECT_EQ(difference(found, expected), "");
     EXPECT_EQ(difference(gradients(*plan_.module), gradients(*eager_.toy().module)), "");
     EXPECT_EQ(versions(found), versions(expected));
+    follow(found, expected);
+    follow(gradients(*plan_.module), gradients(*eager_.toy().module));
   }
 
  private:

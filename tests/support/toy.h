@@ -15,7 +15,7 @@ using MakeOptimizer = std::function<std::unique_ptr<torch::optim::Optimizer>(std
 
 inline std::unique_ptr<torch::optim::Optimizer> momentum_sgd(std::vector<at::Tensor> p) { return sgd(std::move(p), 0.05, 0.9); }
 
-/// Linear, batch norm, ReLU, dropout, linear.
+/// Linear, tanh, batch norm, ReLU, dropout, linear. Without the tanh the first bias would have a gradient of mere rounding, which Adam amplifies.
 struct MlpNet : torch::nn::Module {
   MlpNet() {
     register_module("first", first);
@@ -23,7 +23,7 @@ struct MlpNet : torch::nn::Module {
     register_module("drop", drop);
     register_module("last", last);
   }
-  at::Tensor forward(const at::Tensor& x) { return last(drop(torch::relu(norm(first(x.to(at::kFloat)))))); }
+  at::Tensor forward(const at::Tensor& x) { return last(drop(torch::relu(norm(torch::tanh(first(x.to(at::kFloat))))))); }
   torch::nn::Linear first{6, 8}, last{8, 4};
   torch::nn::BatchNorm1d norm{8};
   torch::nn::Dropout drop{0.25};

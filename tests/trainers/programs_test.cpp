@@ -177,7 +177,7 @@ TEST(Programs, AStepThatGoesFromThreadToThread) {
 TEST(Programs, StepsOfTwoModelsInTwoThreadsAtOnce) {
   // No random ops: the threads share the generator.
   const auto make = mlp_with([](MlpNet& net, const at::Tensor& x, const at::Tensor& y) {
-    return torch::cross_entropy_loss(net.last(torch::relu(net.norm(net.first(x)))), y);
+    return torch::cross_entropy_loss(net.last(torch::relu(net.norm(torch::tanh(net.first(x))))), y);
   });
   std::vector<Toy> toys;
   for (int i = 0; i < 3; i++) toys.push_back(make());
@@ -186,7 +186,7 @@ TEST(Programs, StepsOfTwoModelsInTwoThreadsAtOnce) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 2; t++)
     threads.emplace_back([&toy = toys[std::size_t(t)]] {
-      TrainStep step(toy.module, *toy.optimizer, toy.loss, {.shadow_every = 4});
+      TrainStep step(toy.module, *toy.optimizer, toy.loss, as_tested({.shadow_every = 4}));
       for (std::uint64_t i = 1; i <= 30; i++) step.run(batch(i));
       EXPECT_TRUE(step.report().active) << step.report().to_string();
     });
