@@ -29,10 +29,11 @@ class Slots {
   explicit Slots(const Graph& graph);
 
   void bind(const RunInputs& inputs);
-  const at::Tensor& get(ValueId v);              // made from its geometry where no op has returned it
-  at::Tensor fresh(ValueId v) const;             // a tensor object of its own, for ops that change the geometry of their argument
-  void set(ValueId v, at::Tensor t);             // a result
-  void place(StorageId s, c10::Storage memory);  // where the storage lies from now on, until it is released
+  const at::Tensor& get(ValueId v);   // made from its geometry where no op has returned it
+  at::Tensor fresh(ValueId v) const;  // a tensor object of its own, for ops that change the geometry of their argument
+  void set(ValueId v, at::Tensor t);  // a result
+  void forget(ValueId v) { tensors_[slot_of_[v]].reset(); }  // a tensor object that an op has left in another geometry
+  void place(StorageId s, c10::Storage memory);              // where the storage lies from now on, until it is released
   /// The address of the storage's first byte, as the recorded step counts them. Throws InternalError when it does not exist.
   char* base(StorageId s) const;
   bool has_storage(StorageId s) const { return bool(storages_[s].storage); }

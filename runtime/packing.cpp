@@ -28,7 +28,7 @@ Packing place_in_order(const std::vector<Interval>& all, const std::vector<std::
       at = std::max(at, p.offsets[k] + rounded(all[k].bytes));
     }
     p.offsets[i] = at;
-    p.bytes = std::max(p.bytes, at + bytes);
+    p.bytes = std::max(p.bytes, at + all[i].bytes);  // nothing follows the highest one
     placed.insert(
         std::upper_bound(placed.begin(), placed.end(), i, [&](std::size_t a, std::size_t b) { return p.offsets[a] < p.offsets[b]; }), i);
   }
@@ -96,7 +96,7 @@ Packing pack(const std::vector<Interval>& intervals) {
     if (!best_order.empty() && p.bytes >= best.bytes) continue;
     best = std::move(p);
     best_order = std::move(order);
-    if (best.bytes == bound) return best;
+    if (best.bytes <= bound) return best;
   }
   return improved(std::move(best), std::move(best_order), intervals, bound);
 }

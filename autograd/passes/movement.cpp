@@ -1,5 +1,6 @@
 // Ops that only put tensors into parts of another become memory and copies into views of it: a generated kernel writes its result where it belongs,
-// and nothing is left to call.
+// and nothing is left to call. Copies that a library call would make inside become nodes.
+#include "autograd/op.h"
 #include "autograd/pass.h"
 #include "autograd/passes/facts.h"
 
@@ -175,9 +176,37 @@ class Rewriter {
     last.id = n.id;
   }
 
+  /// BLAS takes no expanded matrix, so LibTorch copies one in each call: the copy is a node of its own, which can be folded or planned.
+  void keep_with_dense_operands(Node n) {
+    for (Argument& a : n.args)
+      for (ValueId& v : a.values)
+        if (v >= 0 && is_expanded_matrix(out_.values[v])) v = dense_copy(n, v);
+    out_.nodes.push_back(std::move(n));
+  }
+
   Graph take() && { return std::move(out_); }
 
  private:
+  static bool is_expanded_matrix(const Value& v) {
+    return v.sizes.size() == 2 && (v.dtype == c10::ScalarType::Float || v.dtype == c10::ScalarType::Double) && !v.conj && !v.neg &&
+           !v.zero && v.sizes[0] > 0 && v.sizes[1] > 0 && ((v.sizes[0] > 1 && v.strides[0] == 0) || (v.sizes[1] > 1 && v.strides[1] == 0));
+  }
+
+  ValueId dense_copy(const Node& reader, ValueId of) {
+    Value v = out_.values[of];
+    Storage storage;
+    storage.device = out_.storage_of(of).device;
+    storage.bytes = bytes_of(v);
+    v.storage = static_cast<StorageId>(out_.storages.size());
+    v.version = 0;
+    v.offset = 0;
+    v.strides = {v.sizes[1], 1};
+    out_.storages.push_back(std::move(storage));
+    const ValueId made = add(std::move(v));
+    push(reader, "aten::clone", {tensor(of), constant(std::int64_t{0})}, made);  // memory format 0: contiguous
+    return made;
+  }
+
   ValueId add(Value v) {
     out_.values.push_back(std::move(v));
     return ValueId(out_.values.size() - 1);
@@ -205,7 +234,13 @@ Graph movement(const Graph& g) {
   Rewriter rewriter(g);
   for (const Node& n : g.nodes) {
     const auto layout = layout_of(g, n);
-    layout ? rewriter.split(n, *layout) : rewriter.keep(n);
+    const OpRow* row = find_op(n.op);
+    if (layout)
+      rewriter.split(n, *layout);
+    else if (row && row->kind == Kind::contraction && n.effects == Effects{} && n.writes.empty())
+      rewriter.keep_with_dense_operands(n);
+    else
+      rewriter.keep(n);
   }
   return std::move(rewriter).take();
 }

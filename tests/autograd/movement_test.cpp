@@ -128,6 +128,15 @@ TEST(Movement, KeepsSourcesOfAnotherDtype) {
   expect_kept(c.graph("aten::cat", {list(args), number(0)}, at::cat({a, b}, 0)), "cat");
 }
 
+TEST(Movement, AnExpandedMatrixIsCopiedBeforeItsProduct) {
+  Case c;
+  const auto a = at::randn({1, 1}), b = at::randn({1, 3});
+  const auto one = c.in(a), other = c.in(b);
+  const ValueId wide = c.m.view(one, {4, 1}, {0, 0});
+  c.m.node("aten::expand", {tensor(one), ints({4, 1}), number(Constant(false))}, {wide});
+  expect_split(c, c.graph("aten::mm", {tensor(wide), tensor(other)}, at::mm(a.expand({4, 1}), b)), "expand clone mm");
+}
+
 TEST(Movement, LaterWritesOfTheResultKeepTheirOrder) {
   Case c;
   const auto a = at::randn({2}), b = at::randn({2});

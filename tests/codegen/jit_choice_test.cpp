@@ -1,32 +1,16 @@
 // Which compiler is taken, what is said when one is missing, and which modules are shared.
 #include "tests/codegen/jit_samples.h"
+#include "tests/support/environment.h"
 
 #include <csignal>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <optional>
 
 namespace tandem::jit {
 namespace {
 
 using namespace test;
-
-/// An environment variable for the length of a test.
-class Variable {
- public:
-  Variable(const char* name, const char* value) : name_(name) {
-    if (const char* old = std::getenv(name)) old_ = old;
-    setenv(name, value, 1);
-  }
-  ~Variable() { old_ ? setenv(name_, old_->c_str(), 1) : unsetenv(name_); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
- private:
-  const char* name_;
-  std::optional<std::string> old_;
-};
+using tandem::test::Variable;
 
 constexpr const char* nowhere = "/nowhere/at/all";
 
