@@ -90,7 +90,8 @@ inline void follow(const TrainState& mine, const TrainState& other) {
   if (!with_kernels()) return;
   for (std::size_t i = 0; i < std::min(mine.tensors.size(), other.tensors.size()); i++) {
     const auto &to = mine.tensors[i].second, &from = other.tensors[i].second;
-    if (!to.defined() || !from.defined() || to.layout() != at::kStrided || describe(to) != describe(from) || !to.is_non_overlapping_and_dense())
+    if (!to.defined() || !from.defined() || to.layout() != at::kStrided || describe(to) != describe(from) ||
+        !to.is_non_overlapping_and_dense())
       continue;
     std::memcpy(to.unsafeGetTensorImpl()->mutable_data(), from.const_data_ptr(), to.nbytes());
   }
