@@ -82,6 +82,12 @@ std::string plan_facts(const Report& report) {
   for (const PlanReport& p : report.plans) {
     text +=
         fact(fmt::format("plan {}", p.id), p.guard + (p.active ? fmt::format(": active, {} steps", p.steps) : ": not active: " + p.reason));
+    if (!p.active) continue;
+    text += fact(
+        "", fmt::format("{} nodes in {} groups: {} generated kernels in {} launches, {} library calls, {} barriers",
+                        p.nodes_forward + p.nodes_backward + p.nodes_update, p.groups, p.kernels, p.launches, p.library_calls, p.barriers));
+    text += fact("", fmt::format("saved for backward {}, recomputed {}, arena {}; largest error {:.3g} of the allowed one",
+                                 bytes(p.saved_bytes), bytes(p.recomputed_bytes), bytes(p.arena_bytes), p.max_error_ratio));
   }
   return text;
 }

@@ -122,6 +122,17 @@ TEST(DemoTable, ShowsBothRunsAndWhyAStepIsNotActive) {
   EXPECT_TRUE(has(text, "no: a hook\n")) << text;
 }
 
+TEST(DemoTable, TellsWhatAPlanIsMadeOf) {
+  Comparison runs = two_runs();
+  runs.report.plans[0].kernels = 3;
+  runs.report.plans[0].launches = 5;
+  runs.report.plans[0].library_calls = 7;
+  runs.report.plans[0].arena_bytes = 2048;
+  const std::string text = summary_table(runs);
+  EXPECT_TRUE(has(text, "3 generated kernels in 5 launches, 7 library calls")) << text;
+  EXPECT_TRUE(has(text, "arena 2.0 KiB")) << text;
+}
+
 TEST(DemoTable, AddsTwoCurvesOfEachRun) {
   Comparison runs = two_runs();
   add_curves(runs);
