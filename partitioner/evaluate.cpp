@@ -2,7 +2,6 @@
 
 #include "autograd/liveness.h"
 #include "partitioner/cost.h"
-#include "partitioner/fuse.h"
 
 #include <algorithm>
 #include <unordered_map>
@@ -90,19 +89,6 @@ Figures evaluate(const Graph& g, const std::vector<Group>& groups) {
   const GroupCosts costs(g);
   for (std::size_t i = 0; i < groups.size(); ++i) f.seconds += costs.of(groups[i], members[i], t.absent).seconds();
   return f;
-}
-
-std::vector<Group> unfused(const Graph& g, const PartitionSwitches& switches) {
-  std::vector<Group> groups;
-  for (const Node& n : g.nodes) {
-    Group::Kind kind = Group::Kind::library;
-    if (n.folded)
-      kind = Group::Kind::once;
-    else if (switches.skip_views && is_only_geometry(g, n))
-      kind = Group::Kind::view;
-    groups.push_back({kind, n.side, {n.id}});
-  }
-  return groups;
 }
 
 }  // namespace tandem

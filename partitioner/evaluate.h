@@ -30,7 +30,4 @@ Figures evaluate(const Graph&, const std::vector<Group>&);
 /// The nodes of each group.
 std::vector<std::vector<const Node*>> members_of(const Graph&, const std::vector<Group>&);
 
-/// One group per node in the graph's order: as eager runs.
-std::vector<Group> unfused(const Graph&, const PartitionSwitches&);
-
 }  // namespace tandem

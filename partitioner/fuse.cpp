@@ -275,12 +275,15 @@ bool is_only_geometry(const Graph& g, const Node& n) {
   return only;
 }
 
-std::vector<Group> fuse(const Graph& g, const PartitionSwitches& switches) {
+std::vector<Group> unfused(const Graph& g, const PartitionSwitches& switches) {
   std::vector<Group> groups;
-  if (!switches.fuse) {
-    for (const Node& n : g.nodes) groups.push_back({kind_of(g, n, switches), n.side, {n.id}});
-    return groups;
-  }
+  for (const Node& n : g.nodes) groups.push_back({kind_of(g, n, switches), n.side, {n.id}});
+  return groups;
+}
+
+std::vector<Group> fuse(const Graph& g, const PartitionSwitches& switches) {
+  if (!switches.fuse) return unfused(g, switches);
+  std::vector<Group> groups;
   const std::vector<std::int32_t> last_reader = last_readers(g);
   for (std::size_t begin = 0, end = 0; begin < g.nodes.size(); begin = end) {
     while (end < g.nodes.size() && g.nodes[end].side == g.nodes[begin].side) ++end;

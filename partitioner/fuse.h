@@ -19,6 +19,9 @@ namespace tandem {
 /// Joined are kernels that could all run when the first of them does; on the update side they are brought together for that.
 std::vector<Group> fuse(const Graph&, const PartitionSwitches&);
 
+/// One group per node in the graph's order: as eager runs, and what fuse() gives without the switch `fuse`.
+std::vector<Group> unfused(const Graph&, const PartitionSwitches&);
+
 /// Whether nothing needs to run for the node: its results are other geometries on its operand's memory.
 bool is_only_geometry(const Graph&, const Node&);
 

@@ -70,9 +70,11 @@ CallIndex index_calls(const Plan& plan) {
 
 std::string describe_call(const Plan& plan, std::size_t k) {
   const auto& call = plan.program.calls[k];
-  std::unordered_map<NodeId, const Node*> at;
-  for (const auto& n : plan.graph.nodes) at[n.id] = &n;
-  if (call.kind != Call::Kind::kernel) return describe(*at.at(call.node));
+  const auto& nodes = plan.graph.nodes;
+  auto node = [&](NodeId id) -> const Node& {
+    return *std::find_if(nodes.begin(), nodes.end(), [&](const Node& n) { return n.id == id; });
+  };
+  if (call.kind != Call::Kind::kernel) return describe(node(call.node));
   constexpr std::size_t most_ops = 6;
   std::string kernels, ops;
   std::size_t covered = 0;
@@ -83,12 +85,13 @@ std::string describe_call(const Plan& plan, std::size_t k) {
     for (NodeId n : launch.nodes) {
       first = std::min(first, n);
       last = std::max(last, n);
-      const auto& op = at.at(n)->op;
-      if (covered++ < most_ops) ops += (ops.empty() ? "" : " ") + op.substr(op.find("::") + 2);
+      if (covered++ >= most_ops) continue;
+      const auto& op = node(n).op;
+      ops += (ops.empty() ? "" : " ") + op.substr(op.find("::") + 2);
     }
   }
   if (covered > most_ops) ops += fmt::format(" and {} more", covered - most_ops);
-  return fmt::format("kernel {} ({}, nodes {} to {}, {})", kernels, ops, first, last, name_of(at.at(call.node)->side));
+  return fmt::format("kernel {} ({}, nodes {} to {}, {})", kernels, ops, first, last, name_of(node(call.node).side));
 }
 
 std::string print(const Plan& plan) {

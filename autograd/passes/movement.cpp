@@ -2,7 +2,7 @@
 // and nothing is left to call. Copies that a library call would make inside become nodes.
 #include "autograd/op.h"
 #include "autograd/pass.h"
-#include "autograd/passes/facts.h"
+#include "autograd/passes/emitter.h"
 
 #include <algorithm>
 #include <optional>
@@ -119,18 +119,6 @@ std::optional<Layout> layout_of(const Graph& g, const Node& n) {
   return layout;
 }
 
-Argument constant(Constant c) {
-  Argument a;
-  a.constant = std::move(c);
-  return a;
-}
-Argument tensor(ValueId v) {
-  Argument a;
-  a.kind = Argument::Kind::tensor;
-  a.values = {v};
-  return a;
-}
-
 class Rewriter {
  public:
   explicit Rewriter(const Graph& g) : out_(g) {
@@ -147,12 +135,12 @@ class Rewriter {
     const auto steps = std::int32_t(layout.pieces.size());
     for (Value& v : out_.values)
       if (v.storage == whole.storage) v.version += steps;
-    const auto dtype = constant(std::int64_t(whole.dtype)), device = constant(out_.storages[whole.storage].device);
+    const auto dtype = arg(std::int64_t(whole.dtype)), device = arg(out_.storages[whole.storage].device);
     Value base = whole;
     base.version = 0;
     const bool filled = layout.rest.has_value();
     // The storage is the recorded one, strides included, so the memory is described by its strides.
-    std::vector<Argument> args{constant(whole.sizes), constant(whole.strides), dtype, constant(None{}), device, constant(None{})};
+    std::vector<Argument> args{arg(whole.sizes), arg(whole.strides), dtype, arg(None{}), device, arg(None{})};
     const ValueId memory = add(base);
     push(n, "aten::empty_strided", std::move(args), memory);
     std::int32_t version = 0;
@@ -162,14 +150,14 @@ class Rewriter {
         if (v.storage == whole.storage && v.version > 0) v.version += 1;
       base.version = ++version;
       const ValueId blank = add(base);
-      push(n, "aten::fill_.Scalar", {tensor(memory), constant(*layout.rest)}, blank).writes = {whole.storage};
+      push(n, "aten::fill_.Scalar", {use(memory), arg(*layout.rest)}, blank).writes = {whole.storage};
     }
     for (const Piece& p : layout.pieces) {
       Value before = p.part, after = p.part;
       before.version = version;
       after.version = ++version;
       const ValueId target = add(before), written = add(after);
-      push(n, "aten::copy_", {tensor(target), tensor(p.from), constant(false)}, written).writes = {whole.storage};
+      push(n, "aten::copy_", {use(target), use(p.from), arg(false)}, written).writes = {whole.storage};
     }
     Node& last = out_.nodes.back();
     last.created = n.created;
@@ -203,7 +191,7 @@ class Rewriter {
     v.strides = {v.sizes[1], 1};
     out_.storages.push_back(std::move(storage));
     const ValueId made = add(std::move(v));
-    push(reader, "aten::clone", {tensor(of), constant(std::int64_t{0})}, made);  // memory format 0: contiguous
+    push(reader, "aten::clone", {use(of), arg(std::int64_t{0})}, made);  // memory format 0: contiguous
     return made;
   }
 
@@ -216,7 +204,7 @@ class Rewriter {
     n.id = next_++;
     n.op = std::move(op);
     n.args = std::move(args);
-    n.results = {tensor(result)};
+    n.results = {use(result)};
     n.side = origin.side;
     n.stream = origin.stream;
     n.ran_for = origin.ran_for;

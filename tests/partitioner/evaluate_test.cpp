@@ -1,5 +1,6 @@
 // Memory over a step, against a recount by hand and by definition.
 #include "partitioner/evaluate.h"
+#include "partitioner/fuse.h"
 
 #include "tests/partitioner/random_step.h"
 #include "tests/support/graph_maker.h"

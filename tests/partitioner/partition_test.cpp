@@ -5,6 +5,7 @@
 #include "autograd/text.h"
 #include "autograd/verify.h"
 #include "partitioner/candidates.h"
+#include "partitioner/fuse.h"
 #include "tests/autograd/graph_samples.h"
 #include "tests/partitioner/random_step.h"
 #include "tests/support/graph_maker.h"
