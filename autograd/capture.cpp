@@ -1,89 +1,64 @@
 #include "autograd/capture.h"
 
 #include "autograd/audit.h"
+#include "autograd/observed.h"
 #include "autograd/op.h"
 #include "autograd/support/error.h"
 
 #include <ATen/SequenceNumber.h>
-#include <ATen/core/List.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <c10/util/Backtrace.h>
+
 #include <algorithm>
+#include <sstream>
 
 namespace tandem {
+Recorder::Recorder(const std::vector<KnownTensor>& known, bool audit) : audit_(audit) {
+  recording_.graph.made_by = "capture";
+  first_sequence_ = std::int64_t(at::sequence_number::peek());
+  for (const auto& k : known) know(k);
+  if (audit_) generator_ = generator_hash();
+}
+
+void Recorder::know(const KnownTensor& k) {
+  if (!k.tensor.defined()) return;
+  if (!is_strided(k.tensor))
+    return refuse(std::string(name_of(k.role)) + " '" + k.name + "' has no strided storage, expected a dense tensor");
+  // Two tensors of one storage: the first names it.
+  outside_.emplace(k.tensor.storage().unsafeGetStorageImpl(), Outside{k.role, k.index, k.name, k.tensor.storage().getWeakStorageImpl()});
+}
+
 namespace {
 
-std::string full_name(const c10::OperatorHandle& op) {
-  const auto& name = op.operator_name();
-  return name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
-}
-
-bool strided(const at::Tensor& t) { return t.layout() == at::kStrided && t.has_storage(); }
-
-/// Numbers that ATen wraps into 0-dim tensors are constants, not storages.
-bool is_number(const at::Tensor& t) { return t.dim() == 0 && t.unsafeGetTensorImpl()->is_wrapped_number() && t.device().is_cpu(); }
-
-Constant number_of(const at::Tensor& t) {
-  switch (t.scalar_type()) {
-    case at::kDouble: return t.const_data_ptr<double>()[0];
-    case at::kLong: return t.const_data_ptr<std::int64_t>()[0];
-    case at::kBool: return t.const_data_ptr<bool>()[0];
-    case at::kComplexDouble: return t.const_data_ptr<c10::complex<double>>()[0];
-    default: return None{};
+/// Where in the caller's program we are, as far as its symbols tell: "" or ", called from f(...)".
+std::string user_frame() {
+  std::istringstream frames(c10::get_backtrace(/*frames_to_skip=*/0, /*maximum_number_of_frames=*/128, /*skip_python_frames=*/true));
+  for (std::string line; std::getline(frames, line);) {
+    const auto begin = line.find(": "), end = line.rfind(" + 0x");
+    if (begin == std::string::npos || end == std::string::npos || end <= begin) continue;
+    const auto name = line.substr(begin + 2, end - begin - 2);
+    const bool ours = name.rfind("tandem::", 0) == 0 || name.rfind("<unknown", 0) == 0;
+    if (!ours && line.find("libtorch") == std::string::npos && line.find("libc10") == std::string::npos) return ", called from " + name;
   }
+  return "";
 }
 
-bool to_constant(const c10::IValue& v, Constant& out) {
-  if (v.isNone())
-    out = None{};
-  else if (v.isBool())
-    out = v.toBool();
-  else if (v.isInt())
-    out = v.toInt();
-  else if (v.isDouble())
-    out = v.toDouble();
-  else if (v.isComplexDouble())
-    out = v.toComplexDouble();
-  else if (v.isString())
-    out = std::string(v.toStringRef());
-  else if (v.isDevice())
-    out = v.toDevice();
-  else if (v.isIntList())
-    out = v.toIntVector();
-  else if (v.isDoubleList())
-    out = v.toDoubleVector();
-  else if (v.isBoolList()) {
-    std::vector<bool> list;
-    for (bool b : v.toBoolList()) list.push_back(b);
-    out = std::move(list);
-  } else
-    return false;
-  return true;
-}
-
-/// Names of autograd nodes are made relative to the step's first sequence number, so that two recordings of one step agree.
-std::string autograd_name(torch::autograd::Node& node, std::int64_t first) {
-  const auto number = node.sequence_nr();
-  const bool accumulates = number == std::uint64_t(-1);
-  return accumulates ? node.name() : node.name() + "#" + std::to_string(std::int64_t(number) - first);
+bool may_read_on_host(const c10::OperatorHandle& op) {
+  if (op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output)) return true;
+  const auto& returns = op.schema().returns();
+  return std::any_of(returns.begin(), returns.end(), [](const c10::Argument& r) {
+    const auto kind = r.type()->kind();
+    return kind != c10::TypeKind::TensorType && kind != c10::TypeKind::ListType && kind != c10::TypeKind::OptionalType;
+  });
 }
 
 }  // namespace
 
-Recorder::Recorder(const std::vector<KnownTensor>& known, bool audit) : audit_(audit) {
-  recording_.graph.made_by = "capture";
-  first_sequence_ = std::int64_t(at::sequence_number::peek());
-  for (const auto& k : known) {
-    if (!k.tensor.defined()) continue;
-    if (!strided(k.tensor)) {
-      refuse(std::string(name_of(k.role)) + " '" + k.name + "' has no strided storage, expected a dense tensor");
-      continue;
-    }
-    // Two tensors of one storage: the first names it.
-    outside_.emplace(k.tensor.storage().unsafeGetStorageImpl(), Outside{k.role, k.index, k.name, k.tensor.storage().getWeakStorageImpl()});
-  }
-  if (audit_) generator_ = generator_hash();
+void Recorder::end_forward() {
+  recording_.forward_end = recording_.graph.nodes.size();
+  note_alive();
 }
 
 void Recorder::refuse(std::string sentence) {
@@ -113,6 +88,7 @@ StorageId Recorder::storage_id(const at::Tensor& t, bool argument) {
     recording_.captured.push_back({id, recording_.storages.back(), version, version.enabled() ? version.current_version() : 0, 0});
   }
   recording_.graph.storages.push_back(std::move(s));
+  if (copies_) keep_outside(id, t.storage());
   return id;
 }
 
@@ -147,13 +123,14 @@ void Recorder::note_autograd(const at::Tensor& t, ValueId value) {
 
 ValueId Recorder::record_tensor(const at::Tensor& t, const Node& node, bool argument) {
   if (!t.defined()) return -1;
-  if (!strided(t)) {
+  if (!is_strided(t)) {
     refuse(describe(node) + " has a tensor of layout " + c10::str(t.layout()) + ", expected strided ones only");
     return -1;
   }
   const auto id = storage_id(t, argument);
   auto& storage = recording_.graph.storages[id];  // resize_ may have made it larger
   if (storage.role == Role::internal) storage.bytes = std::max(storage.bytes, std::int64_t(t.storage().nbytes()));
+  if (argument && known_[std::size_t(id)].factory >= 0) find_host_made(id);
   const auto value = intern(t, id);
   if (argument) note_autograd(t, value);
   return value;
@@ -163,7 +140,7 @@ Argument Recorder::record(const c10::IValue& v, const Node& node, bool argument)
   Argument a;
   if (v.isTensor()) {
     const auto& t = v.toTensor();
-    if (argument && t.defined() && is_number(t)) {
+    if (argument && t.defined() && is_wrapped_number(t)) {
       a.wrapped = true;
       a.constant = number_of(t);
       return a;
@@ -199,12 +176,10 @@ void Recorder::add_writes(const c10::FunctionSchema& schema, Node& node) {
   node.writes.erase(std::unique(node.writes.begin(), node.writes.end()), node.writes.end());
 }
 
-void Recorder::check_schema(const c10::OperatorHandle& op, const Node& node, const torch::jit::Stack& stack, std::size_t base) {
-  const auto& schema = op.schema();
+/// A value or a size that depends on values goes to the host: what it does next may depend on it.
+bool Recorder::reads_on_host(const c10::OperatorHandle& op, const Node& node, const torch::jit::Stack& stack, std::size_t base) const {
   for (std::size_t k = base; k < stack.size(); k++)
-    if (!stack[k].isTensor() && !stack[k].isTensorList() && !stack[k].isNone())
-      return refuse("the loss function reads a tensor on the host in " + describe(node) +
-                    ", expected none: what it does next may depend on the number");
+    if (!stack[k].isTensor() && !stack[k].isTensorList() && !stack[k].isNone()) return true;
   // Reads at integer positions have the positions' sizes; only masks make sizes depend on values.
   const auto* row = find_op(node.op);
   const auto read = node.args.empty() || node.args[0].values.empty() ? -1 : node.args[0].values[0];
@@ -213,9 +188,21 @@ void Recorder::check_schema(const c10::OperatorHandle& op, const Node& node, con
     const auto dtype = recording_.graph.values[v].dtype;
     masked |= v != read && (dtype == at::kBool || dtype == at::kByte);
   });
-  if (masked && (op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output)))
-    return refuse("the sizes of what " + describe(node) + " returns depend on its operands' values, expected sizes that follow from sizes");
-  if (schema.arguments().size() != node.args.size()) throw InternalError(describe(node) + " disagrees with its schema");
+  return masked && (op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output));
+}
+
+/// In a step that is one piece of the caller's code. What follows the first update is update too: a plan's sides come in order.
+Side Recorder::side_now() {
+  const bool in_backward = torch::autograd::get_current_node() != nullptr;
+  if (side_ == Side::forward && in_backward) {
+    side_ = Side::backward;
+    end_forward();
+  }
+  if (side_ == Side::backward && !in_backward) {
+    side_ = Side::update;
+    begin_optimizer();
+  }
+  return side_;
 }
 
 void Recorder::on_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack& stack) {
@@ -225,7 +212,7 @@ void Recorder::on_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, to
   Node node;
   node.id = NodeId(graph.nodes.size());
   node.op = full_name(op);
-  node.side = side_;
+  node.side = finds_sides_ ? side_now() : side_;
   const auto* row = find_op(node.op);
   node.effects.opaque = !row;
   node.effects.random = op.hasTag(at::Tag::nondeterministic_seeded);
@@ -235,20 +222,30 @@ void Recorder::on_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, to
   const auto first = stack.size() - schema.arguments().size();
   for (std::size_t i = first; i < stack.size(); i++) node.args.push_back(record(stack[i], node, true));
   if (audit_) audit_before(node);
+  const bool may_read = may_read_on_host(op);
+  if (may_read) note_alive();
 
   redispatch(op, keys, stack);
 
   add_writes(schema, node);
   for (auto s : node.writes) known_[s].version++;
   const auto out = stack.size() - schema.returns().size();
-  check_schema(op, node, stack, out);
+  node.effects.host_read = reads_on_host(op, node, stack, out);
+  if (may_read && !node.effects.host_read) recording_.alive.pop_back();
+  if (schema.arguments().size() != node.args.size()) throw InternalError(describe(node) + " disagrees with its schema");
   for (std::size_t k = out; k < stack.size() && !refused(); k++) node.results.push_back(record(stack[k], node, false));
   if (refused()) return;
+  if (node.effects.host_read && forbids_reads_)
+    throw Error("Options::fullgraph: expected a step in which the host reads nothing that it computes, found " + describe(node) +
+                user_frame());
+  if (node.effects.host_read)  // another number in each step is no other step
+    for (auto& r : node.results) r.constant = None{};
   for_each_value(node.results, [&](ValueId v) {
     auto& k = known_[graph.values[v].storage];
     if (k.producer < 0 || std::binary_search(node.writes.begin(), node.writes.end(), graph.values[v].storage)) k.producer = node.id;
   });
   for (auto s : node.writes) known_[s].producer = node.id;
+  if (row && row->kind == Kind::factory) note_factory(node);
   if (audit_) {
     audit_after(node);
     measure_memory(node);
@@ -258,7 +255,7 @@ void Recorder::on_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, to
 
 ValueId Recorder::value_of(const at::Tensor& t, const std::string& what) {
   if (!t.defined()) return -1;
-  if (!strided(t)) {
+  if (!is_strided(t)) {
     refuse(what + " has layout " + c10::str(t.layout()) + ", expected a strided tensor");
     return -1;
   }

@@ -1,9 +1,12 @@
 // The recorder's audits, and what two recordings or a recording and the living say about each other.
 #include "autograd/audit.h"
 #include "autograd/capture.h"
+#include "autograd/op.h"
 #include "autograd/text.h"
 
 #include <algorithm>
+#include <cstring>
+#include <utility>
 
 namespace tandem {
 namespace {
@@ -59,7 +62,8 @@ void Recorder::measure_memory(const Node& node) {
   const auto& graph = recording_.graph;
   for_each_value(node.results, [&](ValueId v) {
     const auto s = graph.values[v].storage;
-    if (graph.storages[s].role == Role::internal && known_[s].producer == node.id && std::find(alive_.begin(), alive_.end(), s) == alive_.end())
+    if (graph.storages[s].role == Role::internal && known_[s].producer == node.id &&
+        std::find(alive_.begin(), alive_.end(), s) == alive_.end())
       alive_.push_back(s);
   });
   std::erase_if(alive_, [&](StorageId s) { return recording_.storages[s].expired(); });
@@ -76,19 +80,90 @@ Recording Recorder::finish() {
   return std::move(recording_);
 }
 
-std::string escaped(const Recording& recording, const std::vector<c10::StorageImpl*>& exempt) {
+std::vector<ValueId> escapes(const Recording& recording, const std::vector<c10::StorageImpl*>& exempt) {
   const auto& graph = recording.graph;
+  std::vector<ValueId> best(graph.storages.size(), -1);
+  for (std::size_t v = 0; v < graph.values.size(); v++) {
+    const auto& value = graph.values[v];
+    auto& b = best[std::size_t(value.storage)];
+    auto better = [&](const Value& other) {
+      return value.version != other.version ? value.version > other.version : bytes_of(value) > bytes_of(other);
+    };
+    if (b < 0 || better(graph.values[std::size_t(b)])) b = ValueId(v);
+  }
+  std::vector<ValueId> out;
   for (std::size_t s = 0; s < recording.storages.size(); s++) {
     if (graph.storages[s].role != Role::internal) continue;
     const auto alive = recording.storages[s].lock();
-    if (!alive || std::find(exempt.begin(), exempt.end(), alive.get()) != exempt.end()) continue;
+    if (alive && std::find(exempt.begin(), exempt.end(), alive.get()) == exempt.end()) out.push_back(best[s]);
+  }
+  return out;
+}
+
+bool is_host_made(const Node& node) {
+  const auto* row = node.effects.host_read ? find_op(node.op) : nullptr;
+  return row && row->kind == Kind::factory;
+}
+
+/// Memory that holds nothing yet gets a pattern, so that whatever the host writes is seen.
+void Recorder::note_factory(const Node& node) {
+  constexpr int pattern = 0xcb;
+  const auto* row = find_op(node.op);
+  for_each_value(node.results, [&](ValueId v) {
+    const auto id = recording_.graph.values[v].storage;
+    auto& k = known_[id];
+    const auto alive = recording_.storages[id].lock();
+    if (k.producer != node.id || k.version != 0 || !alive || alive->device_type() != c10::DeviceType::CPU) return;
+    c10::Storage storage(alive);
+    if (row->formula == "arbitrary" && storage.nbytes() > 0) std::memset(storage.mutable_data(), pattern, storage.nbytes());
+    k.factory = node.id;
+    k.factory_hash = hash_of(storage);
+  });
+}
+
+/// At the first use of what a factory made: was it the host that filled it?
+void Recorder::find_host_made(StorageId id) {
+  auto& graph = recording_.graph;
+  auto& k = known_[std::size_t(id)];
+  const auto factory = std::exchange(k.factory, -1);
+  const auto alive = recording_.storages[std::size_t(id)].lock();
+  if (!alive || hash_of(c10::Storage(alive)) == k.factory_hash) return;
+  graph.nodes[std::size_t(factory)].effects.host_read = true;
+  auto& s = graph.storages[std::size_t(id)];
+  s.role = Role::captured;
+  s.index = std::int32_t(recording_.captured.size());
+  s.name = "captured " + std::to_string(s.index);
+  recording_.captured.push_back({id, recording_.storages[std::size_t(id)], c10::VariableVersion(0), 0, 0});
+  k.hashed = false;
+  if (copies_) keep_outside(id, c10::Storage(alive));
+}
+
+std::string escaped(const Recording& recording, const std::vector<c10::StorageImpl*>& exempt) {
+  const auto& graph = recording.graph;
+  for (auto v : escapes(recording, exempt))
     for (const auto& n : graph.nodes) {
       bool made = false;
-      for_each_value(n.results, [&](ValueId v) { made |= graph.values[v].storage == StorageId(s); });
+      for_each_value(n.results, [&](ValueId r) { made |= graph.values[r].storage == graph.values[v].storage; });
       if (made)
-        return "the step keeps the result of " + describe(n) + " alive after its end, expected only the loss, the outputs and the gradients: "
+        return "the step keeps the result of " + describe(n) +
+               " alive after its end, expected only the loss, the outputs and the gradients: "
                "a plan would not refresh it";
     }
+  return "";
+}
+
+std::string host_read(const Graph& graph) {
+  for (const auto& n : graph.nodes) {
+    if (!n.effects.host_read) continue;
+    if (is_host_made(n))
+      return "the closure fills the memory of a tensor on the host (" + describe(n) +
+             "), expected none where it is not called in each step";
+    const bool number =
+        std::any_of(n.results.begin(), n.results.end(), [](const Argument& r) { return r.kind == Argument::Kind::constant; });
+    if (number)
+      return "the loss function reads a tensor on the host in " + describe(n) +
+             ", expected none: what it does next may depend on the number";
+    return "the sizes of what " + describe(n) + " returns depend on its operands' values, expected sizes that follow from sizes";
   }
   return "";
 }
@@ -102,7 +177,8 @@ std::string replaced(const Recording& before, const Recording& now) {
       bool reads = false;
       for_each_value(n.args, [&](ValueId v) { reads |= now.graph.values[v].storage == b.id; });
       if (reads)
-        return describe(n) + " reads a tensor that no recorded op made and that is another one in each step (a state tensor that is replaced, "
+        return describe(n) +
+               " reads a tensor that no recorded op made and that is another one in each step (a state tensor that is replaced, "
                "made on another thread or from host memory), expected the same tensor";
     }
   }

@@ -117,6 +117,7 @@ const char* name_of(Role r) {
     case Role::buffer: return "buffer";
     case Role::optimizer_state: return "optimizer_state";
     case Role::captured: return "captured";
+    case Role::carried: return "carried";
   }
   return "unknown";
 }

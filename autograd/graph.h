@@ -21,8 +21,9 @@ using NodeId = std::int32_t;
 
 enum class Side : std::uint8_t { forward, backward, update };
 
-/// Where a storage comes from. All but `internal` exist before the step and are bound anew for each run.
-enum class Role : std::uint8_t { internal, input, parameter, gradient, buffer, optimizer_state, captured };
+/// Where a storage comes from. All but `internal` exist before the step and are bound anew for each run; `carried` ones were made by an earlier part
+/// of the same step (see segment.h).
+enum class Role : std::uint8_t { internal, input, parameter, gradient, buffer, optimizer_state, captured, carried };
 
 struct Storage {
   Role role = Role::internal;
@@ -46,8 +47,9 @@ struct Value {
 /// A number that is computed anew for each run, e.g. a learning rate.
 struct RuntimeScalar {
   std::string name;
-  double recorded = 0;  // its value in the recorded step
-  bool operator==(const RuntimeScalar& o) const { return name == o.name; }
+  double recorded = 0;    // its value in the recorded step
+  bool integral = false;  // eager passes it as an integer, of at most 53 bits
+  bool operator==(const RuntimeScalar& o) const { return name == o.name && integral == o.integral; }
 };
 
 struct None {
@@ -72,6 +74,7 @@ struct Effects {
   bool random = false;      // draws from a generator
   bool collective = false;  // talks to other processes
   bool opaque = false;      // nothing is known beyond its schema: never merged or dropped
+  bool host_read = false;   // the host sees numbers or sizes that depend on values: a graph break, no part of a plan
   bool operator==(const Effects&) const = default;
 };
 
@@ -82,20 +85,20 @@ struct Node {
   std::vector<StorageId> writes;  // storages that get a new version here, sorted
   Side side = Side::forward;
   Effects effects;
-  bool folded = false;          // depends on nothing: runs once, at activation
-  std::int32_t stream = 0;      // device stream; 0 is the current one
-  std::int64_t workspace = 0;   // bytes of scratch memory beyond the results
-  std::string ran_for;          // autograd node whose backward ran this, e.g. "AddmmBackward0#4"
+  bool folded = false;               // depends on nothing: runs once, at activation
+  std::int32_t stream = 0;           // device stream; 0 is the current one
+  std::int64_t workspace = 0;        // bytes of scratch memory beyond the results
+  std::string ran_for;               // autograd node whose backward ran this, e.g. "AddmmBackward0#4"
   std::vector<std::string> created;  // autograd nodes that it created
   bool operator==(const Node&) const = default;
 };
 
 /// The gradient that backward leaves for a leaf tensor.
 struct Gradient {
-  std::int32_t leaf = 0;    // index into the step's leaves
+  std::int32_t leaf = 0;  // index into the step's leaves
   std::string name;
-  ValueId value = -1;       // at the end of the step; -1: dropped after the update
-  ValueId before = -1;      // when the update side begins (clipping writes it there)
+  ValueId value = -1;   // at the end of the step; -1: dropped after the update
+  ValueId before = -1;  // when the update side begins (clipping writes it there)
   bool operator==(const Gradient&) const = default;
 };
 

@@ -25,8 +25,9 @@ std::optional<c10::OperatorHandle> out_overload(const Graph& graph, const Node& 
 class NodeCall {
  public:
   NodeCall(const Graph& graph, const Node& node);
-  /// Runs `out` (see out_overload), which writes into the memory where Slots has placed the results. Where it throws the plain op runs and its
-  /// results are copied: some of LibTorch's overloads refuse what the plain op takes, and a user's mistake gets the plain op's own words.
+  /// Runs `out` (see out_overload), which writes into the memory where Slots has placed the results. The first time both run: some of LibTorch's
+  /// overloads refuse what the plain op takes, others compute something else. Then, and where it throws later, the plain op runs and its results are
+  /// copied; a user's mistake gets the plain op's own words.
   NodeCall(const Graph& graph, const Node& node, c10::OperatorHandle out);
 
   /// Runs the op and stores its results. Throws what the op throws; Slots is then as before the call but for what the op has written.
@@ -40,7 +41,10 @@ class NodeCall {
     c10::IValue constant;  // wrapped_scalar: the 0-dim tensor whose number is written before each call
     std::int32_t scalar = -1;
   };
+  c10::IValue number(const std::vector<double>& scalars, std::int32_t scalar) const;
   void push_all(Slots& slots, const std::vector<double>& scalars, torch::jit::Stack& stack);
+  void run_out(Slots& slots, const std::vector<double>& scalars, torch::jit::Stack& stack);
+  bool out_agrees(Slots& slots, const std::vector<double>& scalars, torch::jit::Stack& stack, const torch::jit::Stack& expected);
   void run_into_placed(Slots& slots, const std::vector<double>& scalars, torch::jit::Stack& stack);
   void push(Slots& slots, const std::vector<double>& scalars, torch::jit::Stack& stack, std::size_t i);
 
@@ -48,8 +52,9 @@ class NodeCall {
   const Node* node_;
   c10::OperatorHandle op_;
   std::vector<Slot> args_;
-  std::optional<c10::OperatorHandle> out_;
-  bool into_placed_ = false, out_refuses_ = false;
+  std::optional<c10::OperatorHandle> out_op_;
+  bool into_placed_ = false;
+  enum class Out : std::uint8_t { untried, trusted, refused } out_ = Out::untried;
 };
 
 }  // namespace tandem

@@ -99,9 +99,10 @@ class Parser : Cursor {
   Role role() {
     std::size_t from = at();
     std::string_view name = word([](char c) { return is_lower(c) || c == '_'; });
-    for (Role r : {Role::internal, Role::input, Role::parameter, Role::gradient, Role::buffer, Role::optimizer_state, Role::captured})
+    for (Role r :
+         {Role::internal, Role::input, Role::parameter, Role::gradient, Role::buffer, Role::optimizer_state, Role::captured, Role::carried})
       if (name == name_of(r)) return r;
-    fail_at(from, "a role (internal, input, parameter, gradient, buffer, optimizer_state or captured)");
+    fail_at(from, "a role (internal, input, parameter, gradient, buffer, optimizer_state, captured or carried)");
   }
 
   Side side() {
@@ -137,6 +138,7 @@ class Parser : Cursor {
     s.name = string();
     expect(" ");
     s.recorded = floating();
+    s.integral = accept(" integral");
     g_.scalars.push_back(std::move(s));
   }
 
@@ -172,6 +174,8 @@ class Parser : Cursor {
       n.effects.collective = true;
     else if (accept("opaque"))
       n.effects.opaque = true;
+    else if (accept("host_read"))
+      n.effects.host_read = true;
     else if (accept("folded"))
       n.folded = true;
     else if (accept("stream "))
@@ -183,7 +187,7 @@ class Parser : Cursor {
     else if (accept("made"))
       while (accept(" ")) n.created.push_back(string());
     else
-      fail("a mark (writes, random, collective, opaque, folded, stream, workspace, for or made)");
+      fail("a mark (writes, random, collective, opaque, host_read, folded, stream, workspace, for or made)");
   }
 
   void node() {

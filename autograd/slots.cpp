@@ -7,6 +7,13 @@
 namespace tandem {
 namespace {
 
+bool same_place(const Value& a, const Value& b) {
+  return a.offset == b.offset && a.dtype == b.dtype && a.sizes == b.sizes && a.strides == b.strides && a.conj == b.conj && a.neg == b.neg &&
+         a.zero == b.zero;
+}
+
+}  // namespace
+
 c10::DispatchKeySet keys_of(const Value& v, c10::Device device) {
   const auto key = c10::computeDispatchKey(v.dtype, c10::Layout::Strided, device);
   const auto component = c10::toBackendComponent(key);
@@ -17,13 +24,6 @@ c10::DispatchKeySet keys_of(const Value& v, c10::Device device) {
   if (v.zero) keys = keys.add(c10::DispatchKey::ZeroTensor);
   return keys;
 }
-
-bool same_place(const Value& a, const Value& b) {
-  return a.offset == b.offset && a.dtype == b.dtype && a.sizes == b.sizes && a.strides == b.strides && a.conj == b.conj && a.neg == b.neg &&
-         a.zero == b.zero;
-}
-
-}  // namespace
 
 at::Tensor make_tensor(const Value& v, const c10::Storage& storage, std::int64_t shift) {
   auto impl = c10::make_intrusive<c10::TensorImpl>(c10::Storage(storage), keys_of(v, storage.device()), c10::scalarTypeToTypeMeta(v.dtype));
@@ -103,7 +103,8 @@ void Slots::release(StorageId s) {
 void Slots::release_step() {
   for (std::size_t s = 0; s < storages_.size(); s++) {
     const auto role = graph_.storages[s].role;
-    if (role == Role::internal || role == Role::input || role == Role::gradient || role == Role::captured) release(StorageId(s));
+    if (role == Role::internal || role == Role::input || role == Role::gradient || role == Role::captured || role == Role::carried)
+      release(StorageId(s));
   }
 }
 

@@ -21,6 +21,9 @@ struct RunInputs {
   std::vector<double> scalars;
 };
 
+/// The dispatch keys of a tensor of the value's dtype and bits.
+c10::DispatchKeySet keys_of(const Value& value, c10::Device device);
+
 /// A strided tensor of the value's geometry on `storage`, without autograd state.
 at::Tensor make_tensor(const Value& value, const c10::Storage& storage, std::int64_t shift = 0);
 

@@ -115,6 +115,7 @@ std::string marks_text(const Node& n) {
   if (n.effects.random) mark("random");
   if (n.effects.collective) mark("collective");
   if (n.effects.opaque) mark("opaque");
+  if (n.effects.host_read) mark("host_read");
   if (n.folded) mark("folded");
   if (n.stream != 0) mark(fmt::format("stream {}", n.stream));
   if (n.workspace != 0) mark(fmt::format("workspace {}", n.workspace));
@@ -191,8 +192,10 @@ class Printer {
   }
 
   void scalars_to(std::int64_t last) {
-    for (; static_cast<std::int64_t>(scalars_) <= last && scalars_ < g_.scalars.size(); ++scalars_)
-      line("scalar ${} {} {}", scalars_, quoted(g_.scalars[scalars_].name), float_text(g_.scalars[scalars_].recorded));
+    for (; static_cast<std::int64_t>(scalars_) <= last && scalars_ < g_.scalars.size(); ++scalars_) {
+      const auto& s = g_.scalars[scalars_];
+      line("scalar ${} {} {}{}", scalars_, quoted(s.name), float_text(s.recorded), s.integral ? " integral" : "");
+    }
   }
 
   const Graph& g_;

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 
 namespace {
 
@@ -24,12 +25,12 @@ void warn_about_load() {
   }
 }
 
-int run(const std::vector<std::string>& names, std::int64_t steps, bool json) {
+int run(const std::vector<std::string>& names, std::int64_t steps, tandem::Replay replay, bool json) {
   int status = 0;
   if (!json) fmt::print("{}", tandem::bench::table_head());
   for (const std::string& name : names) {
     try {
-      const tandem::bench::StepFigures figures = tandem::bench::measure_step(name, steps);
+      const tandem::bench::StepFigures figures = tandem::bench::measure_step(name, steps, replay);
       fmt::print("{}", json ? tandem::bench::to_json(figures) + "\n" : tandem::bench::table_row(figures));
     } catch (const std::exception& error) {
       fmt::print(stderr, "step: {}: {}\n", name, error.what());
@@ -47,10 +48,15 @@ int main(int argc, char** argv) {
   std::int64_t steps = 60;
   int threads = 0;
   bool json = false;
+  auto replay = tandem::Replay::automatic;
   CLI::App app("Times eager and compiled training steps in turn.");
   app.add_option("--workload", workload, fmt::format("all, or one of {}", fmt::join(tandem::bench::workload_names(), ", ")));
   app.add_option("--steps", steps, "timed steps of each kind (60)")->check(CLI::Range(1, 1'000'000));
   app.add_option("--threads", threads, "threads of LibTorch (its own default)")->check(CLI::Range(1, 1024));
+  const std::map<std::string, tandem::Replay> levels{
+      {"automatic", tandem::Replay::automatic}, {"full", tandem::Replay::full}, {"trusted", tandem::Replay::trusted}};
+  app.add_option("--replay", replay, "what the host does in a compiled step: automatic, full or trusted (automatic)")
+      ->transform(CLI::CheckedTransformer(levels));
   app.add_flag("--json", json, "one JSON object per line");
   try {
     app.parse(argc, argv);
@@ -70,5 +76,5 @@ int main(int argc, char** argv) {
   }
   if (threads > 0) at::set_num_threads(threads);
   warn_about_load();
-  return run(names, steps, json);
+  return run(names, steps, replay, json);
 }

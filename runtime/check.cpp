@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 
 namespace tandem {
 namespace {
@@ -45,11 +46,10 @@ std::string geometry_fault(const Graph& graph, const Node& n, Slots& slots, cons
 }
 
 std::string missing_node(const Graph& graph, const std::vector<Node>& recorded) {
-  std::vector<char> there(recorded.size(), false);
-  for (const auto& n : graph.nodes)
-    if (std::size_t(n.id) < there.size()) there[n.id] = true;
-  for (std::size_t i = 0; i < there.size(); i++)
-    if (!there[i]) return describe(recorded[i]) + " was recorded but is not in the graph";
+  std::unordered_set<NodeId> there;
+  for (const auto& n : graph.nodes) there.insert(n.id);
+  for (const auto& n : recorded)
+    if (!there.count(n.id)) return describe(n) + " was recorded but is not in the graph";
   return "";
 }
 
@@ -70,9 +70,19 @@ double gap(const at::Tensor& a, const at::Tensor& b) {
   return (x - y).abs().max().item<double>() / (scale > 0 ? scale : 1);
 }
 
-/// The first call of the plan whose results are far from the same values of the graph; else the first that is not bit-equal. Passes keep the numbers
+/// Runs all plans of the step on private copies; the probe is called after each call of each.
+using Observe = std::function<void(const Plan&, Executor&, std::size_t call, Slots&)>;
+using RunAll = std::function<void(const Observe&)>;
+
+/// The same value, apart from the version that it has in its part.
+bool same_value(Value a, const Value& b) {
+  a.version = b.version;
+  return a == b;
+}
+
+/// The first call of the plans whose results are far from the same values of the graph; else the first that is not bit-equal. Passes keep the numbers
 /// of values that they keep; what they add (recomputed nodes, say) has no counterpart and is left out.
-std::string first_wrong_call(const Graph& graph, const Plan& plan, Executor& executor, const EagerStep& eager) {
+std::string first_wrong_call(const Graph& graph, const RunAll& run, const EagerStep& eager) {
   constexpr double far = 1e-4;  // relative to the largest element: well above rounding, well below a wrong constant
   Contents expected;
   {
@@ -85,17 +95,16 @@ std::string first_wrong_call(const Graph& graph, const Plan& plan, Executor& exe
   }
   std::string first_far, first_different;
   GeneratorScope generator(eager.generator_before);
-  executor.run(private_copy(plan.graph, eager.before), [&](std::size_t call, Slots& slots) {
+  run([&](const Plan& plan, Executor& executor, std::size_t call, Slots& slots) {
     if (!first_far.empty()) return;
     for (ValueId v : executor.made_by(call)) {
       const auto other = expected.find(v);
-      if (other == expected.end() || !(plan.graph.values[std::size_t(v)] == graph.values[std::size_t(v)])) continue;
+      if (other == expected.end() || !same_value(plan.graph.values[std::size_t(v)], graph.values[std::size_t(v)])) continue;
       const auto g = gap(slots.get(v), other->second);
       if (g > 0 && first_different.empty()) first_different = describe_call(plan, call);
       if (g > far && first_far.empty()) first_far = fmt::format("{} (off by {:g} of its largest element)", describe_call(plan, call), g);
     }
   });
-  executor.end();
   return first_far.empty() ? first_different : first_far;
 }
 
@@ -124,7 +133,7 @@ Verdict check_capture(const Graph& graph, const EagerStep& eager, const std::vec
       const auto& n = graph.nodes[i];
       if (i + 1 == graph.update_begin()) gradients.keep(slots);
       if (geometry.empty()) geometry = geometry_fault(graph, n, slots, inputs);
-      if (first_node.empty() && std::size_t(n.id) < hashes.size() && !content_is_arbitrary(n) &&
+      if (first_node.empty() && std::size_t(n.id) < hashes.size() && hashes[n.id] != 0 && !content_is_arbitrary(n) &&
           content_hash(graph, n, slots) != hashes[n.id])
         first_node = describe(n);
     });
@@ -142,6 +151,38 @@ Verdict check_capture(const Graph& graph, const EagerStep& eager, const std::vec
   return failed("capture check: " + join(missing, difference));
 }
 
+namespace {
+
+Verdict judge(const Graph& graph, const EagerStep& eager, const Outcome& found, const std::vector<at::Tensor>& gradients,
+              const RunAll& run) {
+  if (bit_difference(outcome_of(eager, graph), found).empty()) return {true, "", false, 0};
+  const auto worst = error_ratio(graph, eager, gradients, perturbations_for(graph), found);
+  Verdict verdict{.passed = worst.ratio <= 1, .sentence = "", .with_reference = true, .max_error_ratio = worst.ratio};
+  if (!verdict.passed)
+    verdict.sentence =
+        fmt::format("generation check: {} is {:.3g} times farther from the reference in double than allowed; the first wrong node is {}",
+                    worst.where, worst.ratio, first_wrong_call(graph, run, eager));
+  return verdict;
+}
+
+constexpr const char* generator_moved = "generation check: the plan leaves the random generator elsewhere than eager";
+
+/// What a link has made, put where the whole graph has it. Copies: the memory is used again.
+void collect(const Graph& graph, Executor& executor, GradientKeeper& keeper, Delivered& out) {
+  auto take = [&](ValueId v, at::Tensor& place) {
+    if (v >= 0) place = executor.value(v).clone();
+  };
+  take(graph.loss, out.loss);
+  take(graph.grad_norm, out.grad_norm);
+  for (std::size_t i = 0; i < out.outputs.size(); i++) take(graph.outputs[i], out.outputs[i]);
+  for (std::size_t i = 0; i < out.kept.size(); i++) {
+    take(graph.gradients[i].value, out.kept[i]);
+    if (keeper.gradients()[i].defined()) out.gradients[i] = keeper.gradients()[i];
+  }
+}
+
+}  // namespace
+
 Verdict check_generation(const Graph& graph, const Plan& plan, Executor& executor, const EagerStep& eager) {
   GradientKeeper gradients(plan.graph);
   const auto inputs = private_copy(plan.graph, eager.before);
@@ -153,20 +194,42 @@ Verdict check_generation(const Graph& graph, const Plan& plan, Executor& executo
     });
     auto value = [&](ValueId v) { return v < 0 ? at::Tensor() : executor.value(v).clone(); };
     found = outcome_of(plan.graph, inputs, value, gradients.gradients());
-    if (!bit_equal(generator_state(), eager.generator_after))
-      return failed("generation check: the plan leaves the random generator elsewhere than eager");
+    if (!bit_equal(generator_state(), eager.generator_after)) return failed(generator_moved);
   }
   executor.end();
-  if (bit_difference(outcome_of(eager, graph), found).empty()) return {true, "", false, 0};
+  return judge(graph, eager, found, gradients.gradients(), [&](const Observe& observe) {
+    executor.run(private_copy(plan.graph, eager.before), [&](std::size_t call, Slots& slots) { observe(plan, executor, call, slots); });
+    executor.end();
+  });
+}
 
-  const auto reference = run_reference(graph, eager, gradients.gradients(), perturbations_for(graph));
-  const auto worst = error_ratio(reference, found);
-  Verdict verdict{.passed = worst.ratio <= 1, .sentence = "", .with_reference = true, .max_error_ratio = worst.ratio};
-  if (!verdict.passed)
-    verdict.sentence =
-        fmt::format("generation check: {} is {:.3g} times farther from the reference in double than allowed; the first wrong node is {}",
-                    worst.where, worst.ratio, first_wrong_call(graph, plan, executor, eager));
-  return verdict;
+Verdict check_generation(const Graph& graph, Chain& chain, const EagerStep& eager) {
+  const auto inputs = private_copy(graph, eager.before);
+  Delivered out;
+  out.outputs.resize(graph.outputs.size());
+  out.gradients.resize(graph.gradients.size());
+  out.kept.resize(graph.gradients.size());
+  {
+    GeneratorScope generator(eager.generator_before);
+    auto held = chain.nothing_held();
+    for (std::size_t i = 0; i < chain.size(); i++) {
+      const auto& part = chain[i].plan->graph;
+      GradientKeeper keeper(part);
+      chain.run(i, inputs, held, [&](std::size_t call, Slots& slots) {
+        if (call + 1 == chain.executor(i).index().update_begin) keeper.keep(slots);
+      });
+      collect(part, chain.executor(i), keeper, out);
+    }
+    if (!bit_equal(generator_state(), eager.generator_after)) return failed(generator_moved);
+  }
+  chain.end();
+  return judge(graph, eager, outcome_of(graph, inputs, out), out.gradients, [&](const Observe& observe) {
+    const auto again = private_copy(graph, eager.before);
+    auto held = chain.nothing_held();
+    for (std::size_t i = 0; i < chain.size(); i++)
+      chain.run(i, again, held, [&](std::size_t call, Slots& slots) { observe(*chain[i].plan, chain.executor(i), call, slots); });
+    chain.end();
+  });
 }
 
 }  // namespace tandem

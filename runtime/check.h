@@ -1,6 +1,7 @@
 // The two checks before a plan is activated; both must hold.
 #pragma once
 
+#include "runtime/chain.h"
 #include "runtime/execute.h"
 #include "runtime/outcome.h"
 
@@ -25,5 +26,7 @@ Verdict check_capture(const Graph& graph, const EagerStep& eager, const std::vec
 
 /// Generation: the plan on private copies, per element |plan - ref64| <= 2 |eager - ref64| + bound, see run_reference().
 Verdict check_generation(const Graph& graph, const Plan& plan, Executor& executor, const EagerStep& eager);
+/// The same for a step in several plans, which run one after another. `graph`: the whole.
+Verdict check_generation(const Graph& graph, Chain& chain, const EagerStep& eager);
 
 }  // namespace tandem

@@ -78,7 +78,7 @@ void Executor::prepare(std::size_t k) {
     given &= home == Home::arena || home == Home::own || home == Home::escapes;
   });
   if (given && needs_nothing(graph, node)) return;
-  if (given && BlasCall::can_run(graph, node)) {
+  if (given && plan_.memory.blas && BlasCall::can_run(graph, node)) {
     action.what = Action::What::blas;
     action.number = blas_calls_.size();
     blas_calls_.emplace_back(graph, node);
@@ -131,9 +131,9 @@ void Executor::run(const RunInputs& inputs, const Probe& probe) {
   ReplayScope below;
   for (std::size_t k = 0; k < actions_.size(); k++) {
     const auto& action = actions_[k];
-    for (auto s : action.to_allocate) allocate(s);
     const auto start = timing_ ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
     try {
+      for (auto s : action.to_allocate) allocate(s);
       act(action, inputs.scalars);
     } catch (...) {
       failed_ = std::int64_t(k);

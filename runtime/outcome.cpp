@@ -5,6 +5,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -20,8 +21,11 @@ c10::Storage copy_of(const c10::Storage& s) {
   return copy;
 }
 
-/// Elements in logical order, packed.
-at::Tensor packed(const at::Tensor& t) { return t.detach().resolve_conj().resolve_neg().contiguous(); }
+/// Elements in logical order, packed. A zero tensor has no memory until now.
+at::Tensor packed(const at::Tensor& t) {
+  if (t._is_zerotensor()) return at::zeros(t.sizes(), t.options());
+  return t.detach().resolve_conj().resolve_neg().contiguous();
+}
 
 std::string difference_of(const at::Tensor& a, const at::Tensor& b) {
   if (a.defined() != b.defined()) return a.defined() ? "is undefined, expected a tensor" : "is defined, expected none";
@@ -87,6 +91,12 @@ Outcome outcome_of(const Graph& graph, const RunInputs& inputs, const std::funct
   return list(
       graph, value(graph.loss), [&](std::size_t i) { return value(graph.outputs[i]); }, gradients,
       [&](std::size_t i) { return value(graph.gradients[i].value); }, value(graph.grad_norm),
+      [&](StorageId s) { return inputs.storages[s]; });
+}
+
+Outcome outcome_of(const Graph& graph, const RunInputs& inputs, const Delivered& d) {
+  return list(
+      graph, d.loss, [&](std::size_t i) { return d.outputs[i]; }, d.gradients, [&](std::size_t i) { return d.kept[i]; }, d.grad_norm,
       [&](StorageId s) { return inputs.storages[s]; });
 }
 

@@ -30,11 +30,18 @@ at::Tensor tensor_on(const Graph& graph, StorageId id, const Binding& binding);
 /// A copy of the bindings in which every written storage is private.
 RunInputs private_copy(const Graph& graph, const RunInputs& inputs);
 
+/// The tensors that a step delivers, in the places that its graph has for them; undefined where there is none.
+struct Delivered {
+  at::Tensor loss, grad_norm;
+  std::vector<at::Tensor> outputs, gradients, kept;  // as those of EagerStep
+};
+
 using Outcome = std::vector<NamedTensor>;
 Outcome outcome_of(const EagerStep& eager, const Graph& graph);
 /// `value` gives the tensor of a value, `inputs` the bindings that the run wrote to, `gradients` those of a GradientKeeper.
 Outcome outcome_of(const Graph& graph, const RunInputs& inputs, const std::function<at::Tensor(ValueId)>& value,
                    const std::vector<at::Tensor>& gradients);
+Outcome outcome_of(const Graph& graph, const RunInputs& inputs, const Delivered& delivered);
 
 /// Copies the gradients as they are when the update side begins: call keep() there.
 class GradientKeeper {

@@ -4,6 +4,7 @@
 #include "autograd/text.h"
 #include "autograd/verify.h"
 #include "runtime/lifetimes.h"
+#include "runtime/seams.h"
 
 #include <fmt/format.h>
 
@@ -44,11 +45,14 @@ bool same_launches(const Program& expected, const Program& found) {
 Plan make_plan(const Graph& captured, const PlanSwitches& switches, std::vector<PassRecord>* records) {
   const auto eager = peak_of(memory_over_step(captured));
   auto plan = plan_with(captured, switches, eager, records);
-  if (!switches.passes.cse || plan.memory.peak_bytes <= eager) return plan;
-  // A merged value lives from its first use to its last: never at the price of a higher peak than eager's order has.
-  auto without = switches;
-  without.passes.cse = false;
-  return plan_with(captured, without, eager, records);
+  if (switches.passes.cse && plan.memory.peak_bytes > eager) {
+    // A merged value lives from its first use to its last: never at the price of a higher peak than eager's order has.
+    auto without = switches;
+    without.passes.cse = false;
+    plan = plan_with(captured, without, eager, records);
+  }
+  if (seams().planned) seams().planned(plan);
+  return plan;
 }
 
 CallIndex index_calls(const Plan& plan) {

@@ -24,22 +24,9 @@ std::vector<Outside::VersionDelta> version_deltas(const std::vector<KnownTensor>
     for (std::size_t j = 0; j < i && known[i].role == Role::input && !shared; j++)
       shared = counted(known[j].tensor) && known[j].tensor.is_alias_of(known[i].tensor);
     if (const auto by = std::uint32_t(known[i].tensor._version()) - before[i]; by && !shared)
-      out.push_back({known[i].role, known[i].index, by});
+      out.push_back({known[i].role, known[i].index, by, i});
   }
   return out;
-}
-
-void advance_versions(const Outside& outside, const World& world, const World::Present& present, const DueBumps& due) {
-  for (const auto& d : outside.versions) {
-    const auto t = world.resolve(d.role, d.index, present);
-    if (!counted(t)) continue;
-    for (auto n = due ? due(d.role, d.index, d.by) : d.by; n > 0; n--) t.unsafeGetTensorImpl()->bump_version();
-  }
-  for (std::size_t i = 0; i < outside.captured.size(); i++) {
-    auto counter = outside.captured[i].version;  // a handle on the same counter
-    const auto by = outside.captured[i].version_at_end - outside.captured[i].version_at_start;
-    for (auto n = due && by ? due(Role::captured, std::int32_t(i), by) : by; n > 0; n--) counter.bump();
-  }
 }
 
 std::vector<std::int64_t> starts_of(const std::vector<at::Tensor>& inputs) {
@@ -48,28 +35,38 @@ std::vector<std::int64_t> starts_of(const std::vector<at::Tensor>& inputs) {
   return out;
 }
 
-std::string bind_outside(const Graph& graph, const Outside& outside, const World& world, const World::Present& present, RunInputs& out) {
+std::string bind_known(const Graph& graph, const Outside& outside, const World& world, const World::Present& present, RunInputs& out) {
   out.storages.resize(graph.storages.size());
   for (std::size_t s = 0; s < graph.storages.size(); s++) {
     const auto& info = graph.storages[s];
+    if (info.role == Role::internal || info.role == Role::captured) continue;
+    const auto t = world.resolve(info.role, info.index, present);
+    if (!t.defined() || !t.has_storage())
+      return fmt::format("{} '{}': expected a tensor as in the recorded step, found none", name_of(info.role), info.name);
     auto& b = out.storages[s];
-    if (info.role == Role::internal) continue;
-    if (info.role == Role::captured) {
-      auto alive = outside.captured[std::size_t(info.index)].storage.lock();
-      if (!alive) return "a tensor that the recorded step read is gone (" + info.name + "), expected it to live on";
-      for (const auto& t : *present.inputs)
-        if (t.has_storage() && t.storage().unsafeGetStorageImpl() == alive.get())
-          return "an input shares memory with a tensor that the loss function captured, expected separate memory as in the recorded step";
-      b = {c10::Storage(std::move(alive)), 0};
-    } else {
-      const auto t = world.resolve(info.role, info.index, present);
-      if (!t.defined() || !t.has_storage())
-        return fmt::format("{} '{}': expected a tensor as in the recorded step, found none", name_of(info.role), info.name);
-      b = {t.storage(), 0};
-      if (info.role == Role::input)
-        b.shift = t.storage_offset() * std::int64_t(t.itemsize()) - outside.input_start[std::size_t(info.index)];
+    b = {t.storage(), 0};
+    if (info.role == Role::input) {
+      b.shift = t.storage_offset() * std::int64_t(t.itemsize()) - outside.input_start[std::size_t(info.index)];
+    } else if (std::int64_t(b.storage.nbytes()) != info.bytes) {
+      return fmt::format("{} '{}': expected {} bytes as in the recorded step, found {}", name_of(info.role), info.name, info.bytes,
+                         b.storage.nbytes());
     }
-    if (info.role != Role::input && std::int64_t(b.storage.nbytes()) != info.bytes)
+  }
+  return "";
+}
+
+std::string bind_captured(const Graph& graph, const Outside& outside, const World::Present& present, RunInputs& out) {
+  for (const auto& c : outside.captured) {
+    auto& b = out.storages[std::size_t(c.id)];
+    if (b.storage) continue;
+    const auto& info = graph.storages[std::size_t(c.id)];
+    auto alive = c.storage.lock();
+    if (!alive) return "a tensor that the recorded step read is gone (" + info.name + "), expected it to live on";
+    for (const auto& t : *present.inputs)
+      if (t.has_storage() && t.storage().unsafeGetStorageImpl() == alive.get())
+        return "an input shares memory with a tensor that the loss function captured, expected separate memory as in the recorded step";
+    b = {c10::Storage(std::move(alive)), 0};
+    if (std::int64_t(b.storage.nbytes()) != info.bytes)
       return fmt::format("{} '{}': expected {} bytes as in the recorded step, found {}", name_of(info.role), info.name, info.bytes,
                          b.storage.nbytes());
   }

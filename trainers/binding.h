@@ -19,6 +19,7 @@ struct Outside {
     Role role;
     std::int32_t index;
     std::uint32_t by;
+    std::size_t position;  // in World::known()
   };
   std::vector<VersionDelta> versions;  // by how much the step advances version counters
 };
@@ -26,13 +27,14 @@ struct Outside {
 /// Version counters of everything known, in the order of World::known.
 std::vector<std::uint32_t> versions_of(const std::vector<KnownTensor>& known);
 std::vector<Outside::VersionDelta> version_deltas(const std::vector<KnownTensor>& known, const std::vector<std::uint32_t>& before);
-/// `due`: by how much a counter moves where the whole step moves it `by`; all of it without.
+/// By how much a counter moves where the whole step moves it `by`.
 using DueBumps = std::function<std::uint32_t(Role role, std::int32_t index, std::uint32_t by)>;
-void advance_versions(const Outside& outside, const World& world, const World::Present& present, const DueBumps& due = {});
 
 std::vector<std::int64_t> starts_of(const std::vector<at::Tensor>& inputs);
 
-/// Fills `out.storages`. Returns one sentence when a storage is not what was recorded.
-std::string bind_outside(const Graph& graph, const Outside& outside, const World& world, const World::Present& present, RunInputs& out);
+/// Fills `out.storages` but for captured ones. Returns one sentence when a storage is not what was recorded.
+std::string bind_known(const Graph& graph, const Outside& outside, const World& world, const World::Present& present, RunInputs& out);
+/// Fills captured ones that are still empty by the tensors that were recorded.
+std::string bind_captured(const Graph& graph, const Outside& outside, const World::Present& present, RunInputs& out);
 
 }  // namespace tandem

@@ -3,124 +3,175 @@
 #include "autograd/key.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 namespace tandem {
-namespace {
 
-/// OptimizerFormula names its numbers "adam.beta1[3]": the quantity and the parameter.
-std::size_t param_of(const std::string& name) { return std::size_t(std::atoll(name.c_str() + name.rfind('[') + 1)); }
+const char* name_of(CompiledStep::Level level) {
+  return level == CompiledStep::Level::trusted ? "trusted" : level == CompiledStep::Level::forward ? "forward" : "full";
+}
 
-}  // namespace
+CompiledStep::CompiledStep(RecordedStep recorded, Parts parts, Chain chain, Level level, std::vector<Derived> derived)
+    : recorded_(std::make_unique<RecordedStep>(std::move(recorded))),
+      tape_(recorded_->recording, level == Level::full ? recorded_->recording.graph.nodes.size() : recorded_->recording.forward_end,
+            std::move(parts)),
+      chain_(std::move(chain)), level_(level), derived_(std::move(derived)) {
+  const auto& g = recorded_->recording.graph;
+  delivered_.assign(g.storages.size(), false);
+  auto deliver = [&](ValueId v) {
+    if (v >= 0) delivered_[std::size_t(g.values[std::size_t(v)].storage)] = true;
+  };
+  for (auto v : g.outputs) deliver(v);
+  for (auto v : tape_.parts().alive) deliver(v);
+  for (const auto& x : g.gradients) deliver(x.value);
+  deliver(g.grad_norm);
+  deliver(g.loss);
+  held_ = chain_.nothing_held();
+}
 
-CompiledStep::CompiledStep(Graph captured, Outside outside, std::vector<bool> has_grad, Plan plan, const jit::Settings& jit)
-    : captured_(std::move(captured)), outside_(std::move(outside)), has_grad_(std::move(has_grad)),
-      plan_(std::make_unique<Plan>(std::move(plan))), executor_(std::make_unique<Executor>(*plan_, jit)) {}
+std::string CompiledStep::bind_known(const World& world, const World::Present& present, RunInputs& out) const {
+  return tandem::bind_known(recorded_->recording.graph, recorded_->outside, world, present, out);
+}
 
-std::string CompiledStep::bind(World& world, const World::Present& present) {
-  if (auto sentence = bind_outside(plan_->graph, outside_, world, present, inputs_); !sentence.empty()) return sentence;
-  inputs_.scalars.clear();
-  if (plan_->graph.scalars.empty()) return "";
-  world.formula()->values(has_grad_, inputs_.scalars);
-  if (inputs_.scalars.size() != plan_->graph.scalars.size())
-    return "the optimizer's update uses another count of numbers than the recorded one";
+std::string CompiledStep::bind(const StepContext& step) {
+  const auto& graph = recorded_->recording.graph;
+  if (step.replay) {
+    inputs_ = step.replay->inputs();
+  } else {
+    inputs_.storages.assign(graph.storages.size(), {});
+    if (auto why = bind_known(step.world, step.present, inputs_); !why.empty()) return why;
+    inputs_.scalars.clear();
+    for (const auto& s : graph.scalars) inputs_.scalars.push_back(s.recorded);
+  }
+  if (auto why = bind_captured(graph, recorded_->outside, step.present, inputs_); !why.empty()) return why;
+  bind_numbers(step);
   return "";
 }
 
-/// Gradients that the plan has made go where backward would have put them; after a failure only those that were complete.
-void CompiledStep::deliver_gradients(World& world, std::int64_t failed) {
-  const auto& graph = plan_->graph;
-  for (const auto& g : graph.gradients) {
-    const auto v = failed >= 0 ? g.before : g.value;
-    if (v < 0 || graph.storages[graph.values[v].storage].role != Role::internal) continue;
-    if (failed >= 0) {
-      // Accumulated once the autograd node that made it is done; the failing node belongs to another one then.
-      const Node* maker = nullptr;
-      for (std::size_t i = 0; i < ran_.size(); i++)
-        if (ran_[i])
-          for_each_value(graph.nodes[i].results, [&](ValueId r) {
-            if (r == v) maker = &graph.nodes[i];
-          });
-      const auto& failing = graph.nodes[std::size_t(failed)];
-      if (!maker || !executor_->has(v) || (failing.side == Side::backward && failing.ran_for == maker->ran_for)) continue;
-    }
-    auto gradient = executor_->value(v).detach();
-    if (plan_->memory.homes[std::size_t(graph.values[v].storage)] == Home::arena) gradient = gradient.clone();
-    world.leaves()[std::size_t(g.leaf)].tensor.mutable_grad() = gradient;
+/// Where the host does not make the update's calls, its numbers are computed as the optimizer computes them; those of the backward follow from the
+/// closure's.
+void CompiledStep::bind_numbers(const StepContext& step) {
+  if (level_ == Level::full) return;
+  if (auto* formula = step.world.formula(); formula && step.kind.updates && step.kind.update_recorded) {
+    update_numbers_.clear();
+    formula->values(recorded_->has_grad, update_numbers_);
+    std::copy(update_numbers_.begin(), update_numbers_.end(), inputs_.scalars.begin());
+  }
+  for (const auto& d : derived_)
+    inputs_.scalars[std::size_t(tape_.scalar_of(d.number))] = derive(d.how, inputs_.scalars[std::size_t(tape_.scalar_of(d.from))]);
+}
+
+bool CompiledStep::delivers(const std::vector<StorageId>& held) const {
+  return std::all_of(held.begin(), held.end(), [&](StorageId s) { return delivered_[std::size_t(s)]; });
+}
+
+void CompiledStep::run_part(std::size_t part, std::vector<c10::Storage>& carried) {
+  failed_part_ = part;
+  const auto& link = chain_[part];
+  for (const auto& c : link.takes) held_[c.place] = carried[std::size_t(c.storage)];
+  chain_.run(part, inputs_, held_);
+  for (const auto& c : link.hands_on) carried[std::size_t(c.storage)] = held_[c.place];
+  // What the host may hold, and what the step gives back.
+  const auto& graph = link.plan->graph;
+  auto carry = [&](ValueId v) {
+    if (v >= 0) carried[std::size_t(graph.values[std::size_t(v)].storage)] = chain_.executor(part).value(v).storage();
+  };
+  for (std::size_t i = 0; i < link.first_handed; i++) carry(graph.outputs[i]);
+  carry(graph.loss);
+  carry(graph.grad_norm);
+  if (level_ == Level::full)
+    for (const auto& g : graph.gradients) carry(g.value);
+}
+
+void CompiledStep::run_parts(const StepContext& step, std::size_t first, std::size_t last) {
+  inputs_ = step.replay->inputs();
+  bind_captured(recorded_->recording.graph, recorded_->outside, step.present, inputs_);
+  bind_numbers(step);
+  try {
+    for (auto part = first; part < last; part++)
+      if (!tape_.parts().parts[part].host) run_part(part, step.replay->carried());
+  } catch (...) {
+    clean_up_failure(step);
+    end(step);
+    throw;
   }
 }
 
-/// How many parameters' updates had begun when a node of the update side failed.
-std::size_t CompiledStep::params_started(std::int64_t failed) const {
-  const auto& graph = plan_->graph;
-  std::size_t end = 0;  // one past the last parameter, by position, whose numbers were used
-  for (std::size_t i = 0; i < ran_.size(); i++)
-    for (const auto& a : graph.nodes[i].args)
-      if ((ran_[i] || std::int64_t(i) == failed) && a.scalar >= 0)
-        end = std::max(end, param_of(graph.scalars[std::size_t(a.scalar)].name) + 1);
-  return std::size_t(std::count(has_grad_.begin(), has_grad_.begin() + std::ptrdiff_t(end), true));
+StepResult CompiledStep::run(const StepContext& step) {
+  if (!step.replay && step.kind.first_micro && step.zeroed_to_none) step.runner.zero_grad();
+  if (step.replay) step.replay->unveil();
+  std::vector<c10::Storage> none;
+  if (!step.replay) none.resize(delivered_.size());
+  auto& carried = step.replay ? step.replay->carried() : none;
+  try {
+    for (auto part = step.replay ? step.replay->parts_run() : 0; part < chain_.size(); part++) run_part(part, carried);
+  } catch (...) {
+    clean_up_failure(step);
+    end(step);
+    throw;
+  }
+  auto result = give_back(step);
+  if (step.replay)
+    for (auto s : step.replay->held())
+      if (carried[std::size_t(s)]) step.replay->fill(s, carried[std::size_t(s)]);
+  advance_versions(step, {});
+  end(step);
+  return result;
 }
 
-/// Marks the nodes that ran before the failing call; the call's node. Generated kernels do not throw, so it is one node.
-std::int64_t CompiledStep::note_failure(std::size_t call) {
-  const auto& nodes = executor_->index().nodes;
-  ran_.assign(plan_->graph.nodes.size(), false);
-  for (std::size_t k = 0; k < call; k++)
-    for (auto i : nodes[k]) ran_[i] = true;
-  return std::int64_t(nodes[call].front());
+/// A value that one of the parts makes.
+at::Tensor CompiledStep::value(ValueId Graph::*what) {
+  for (std::size_t i = 0; i < chain_.size(); i++)
+    if (const auto v = chain_[i].plan->graph.*what; v >= 0) return chain_.executor(i).value(v).detach();
+  return {};
 }
 
-/// By how much a version counter has moved when a node fails: a write counts once its op is through.
-std::uint32_t CompiledStep::bumps_before(Role role, std::int32_t index, std::uint32_t by) const {
-  const auto& graph = plan_->graph;
-  std::uint32_t all = 0, through = 0;
-  for (std::size_t i = 0; i < graph.nodes.size(); i++)
-    for (auto s : graph.nodes[i].writes) {
-      const auto& storage = graph.storages[std::size_t(s)];
-      if (storage.role != role || storage.index != index) continue;
-      all++;
-      through += ran_[i];
-    }
-  return through == all ? (all ? by : 0) : std::min(by, through);  // some kernels write without moving the counter
+StepResult CompiledStep::give_back(const StepContext& step) {
+  StepResult result;
+  result.compiled = true;
+  if (level_ == Level::full) return result;  // the host has its tensors, they are filled
+  result.loss = value(&Graph::loss);
+  result.grad_norm = value(&Graph::grad_norm);
+  result.outputs.resize(recorded_->visible_outputs);
+  for (std::size_t i = 0; i < chain_.size(); i++)
+    for (std::size_t k = 0; k < result.outputs.size(); k++)
+      if (const auto v = chain_[i].plan->graph.outputs[k]; v >= 0) result.outputs[k] = chain_.executor(i).value(v).detach();
+  deliver_gradients(step.world, nullptr);
+  if (step.kind.updates && step.kind.update_recorded && step.world.formula())
+    step.world.formula()->advance(recorded_->has_grad, recorded_->has_grad.size());
+  return result;
+}
+
+StepResult CompiledStep::run_nodes(const StepContext& step) {
+  const auto& graph = recorded_->recording.graph;
+  StepResult result;
+  result.compiled = true;
+  std::vector<at::Tensor> gradients(graph.gradients.size());
+  // Placeholders of what the step gives back, so that they are filled as the others.
+  auto give = [&](ValueId v) { return v < 0 ? at::Tensor() : step.replay->stand_in(v); };
+  if (level_ != Level::full) {
+    result.loss = give(graph.loss);
+    for (std::size_t i = 0; i < recorded_->visible_outputs; i++) result.outputs.push_back(give(graph.outputs[i]));
+    result.grad_norm = give(graph.grad_norm);
+    for (std::size_t i = 0; i < gradients.size(); i++)
+      if (const auto v = graph.gradients[i].value; v >= 0 && graph.storage_of(v).role == Role::internal) gradients[i] = give(v);
+  }
+  step.replay->run_nodes(graph.nodes.size(), inputs_);
+  if (level_ != Level::full) {
+    for (std::size_t i = 0; i < gradients.size(); i++)
+      if (gradients[i].defined()) step.world.leaves()[std::size_t(graph.gradients[i].leaf)].tensor.mutable_grad() = gradients[i];
+    if (step.kind.updates && step.kind.update_recorded && step.world.formula())
+      step.world.formula()->advance(recorded_->has_grad, recorded_->has_grad.size());
+  }
+  advance_versions(step, {});
+  end(step);
+  return result;
 }
 
 /// Nothing of the caller's stays pinned between steps.
-void CompiledStep::end() {
-  executor_->end();
+void CompiledStep::end(const StepContext&) {
+  chain_.end();
   inputs_.storages.clear();
-}
-
-StepResult CompiledStep::run(World& world, EagerStepRunner& runner, const World::Present& present, const StepKind& kind,
-                             bool zeroed_to_none) {
-  if (kind.first_micro && zeroed_to_none) runner.zero_grad();
-  const bool counts = kind.updates && kind.update_recorded && world.formula();
-  try {
-    executor_->run(inputs_);
-  } catch (...) {
-    if (const auto call = executor_->failed_call(); call >= 0) {
-      SilenceScope quiet;
-      const auto failed = note_failure(std::size_t(call));
-      deliver_gradients(world, failed);
-      if (counts && plan_->graph.nodes[std::size_t(failed)].side == Side::update)
-        world.formula()->advance(has_grad_, params_started(failed));
-      advance_versions(outside_, world, present,
-                       [&](Role role, std::int32_t index, std::uint32_t by) { return bumps_before(role, index, by); });
-    }
-    end();
-    throw;
-  }
-  StepResult result;
-  result.compiled = true;
-  const auto& graph = plan_->graph;
-  auto give = [&](ValueId v) { return v < 0 ? at::Tensor() : executor_->value(v).detach(); };
-  result.loss = give(graph.loss);
-  for (auto v : graph.outputs) result.outputs.push_back(give(v));
-  result.grad_norm = give(graph.grad_norm);
-  deliver_gradients(world, -1);
-  advance_versions(outside_, world, present);
-  if (counts) world.formula()->advance(has_grad_, has_grad_.size());
-  end();
-  return result;
+  std::fill(held_.begin(), held_.end(), c10::Storage());
 }
 
 }  // namespace tandem

@@ -1,11 +1,11 @@
 // A plan at work on the user's own tensors, with the host-side effects of the step that it replaces.
 #pragma once
 
-#include "runtime/check.h"
-#include "runtime/execute.h"
+#include "autograd/replay.h"
+#include "runtime/chain.h"
 #include "tandem/tandem.h"
-#include "trainers/binding.h"
 #include "trainers/eager.h"
+#include "trainers/recorded_step.h"
 
 #include <memory>
 #include <string>
@@ -13,35 +13,73 @@
 
 namespace tandem {
 
+/// What a compiled step works on.
+struct StepContext {
+  World& world;
+  EagerStepRunner& runner;
+  const World::Present& present;
+  const StepKind& kind;
+  bool zeroed_to_none = true;
+  Replayer* replay = nullptr;           // nullptr: trusted, the closure has not run
+  std::vector<std::uint32_t> versions;  // World::versions() before the step
+};
+
 class CompiledStep {
  public:
-  CompiledStep(Graph captured, Outside outside, std::vector<bool> has_grad, Plan plan, const jit::Settings& jit);
+  enum class Level : std::uint8_t { trusted, forward, full };
 
-  /// One sentence when the plan cannot run on this step; nothing has changed then.
-  std::string bind(World& world, const World::Present& present);
+  CompiledStep(RecordedStep recorded, Parts parts, Chain chain, Level level, std::vector<Derived> derived);
 
-  /// Runs the bound step: zero_grad, plan, gradients, version counters, step counters. An exception leaves what eager would leave.
-  StepResult run(World& world, EagerStepRunner& runner, const World::Present& present, const StepKind& kind, bool zeroed_to_none);
+  /// The storages that are known before the step, per storage of the graph. One sentence when one is not what it was; nothing has changed then.
+  std::string bind_known(const World& world, const World::Present& present, RunInputs& out) const;
+  /// Completes the bindings after the replay. One sentence when the plan cannot run on this step; nothing has changed then.
+  std::string bind(const StepContext& step);
 
-  const Graph& captured() const { return captured_; }
-  const Outside& outside() const { return outside_; }
-  const Plan& plan() const { return *plan_; }
-  Executor& executor() { return *executor_; }
+  /// Runs some parts for a host that waits for their results, see Replayer::RunParts.
+  void run_parts(const StepContext& step, std::size_t first, std::size_t last);
+  /// Runs the rest of the bound step: plan, gradients, version counters, step counters; without a replay zero_grad, too. An exception leaves what eager
+  /// would leave.
+  StepResult run(const StepContext& step);
+  /// The same by the graph's nodes, one by one, for a step that kept a tensor which the plan does not deliver. Needs a replay.
+  StepResult run_nodes(const StepContext& step);
+  /// Whether the plan delivers all of these storages.
+  bool delivers(const std::vector<StorageId>& held) const;
+  /// Whether what run() has thrown says something of the plan: memory ran out, or an op failed that never does for what a caller does.
+  bool failed_by_itself() const;
+
+  const RecordedStep& recorded() const { return *recorded_; }
+  const Tape& tape() const { return tape_; }
+  Level level() const { return level_; }
+  Chain& chain() { return chain_; }
 
  private:
-  void end();
-  std::int64_t note_failure(std::size_t call);
-  void deliver_gradients(World& world, std::int64_t failed);
-  std::size_t params_started(std::int64_t failed) const;
+  void end(const StepContext& step);
+  void bind_numbers(const StepContext& step);
+  void run_part(std::size_t part, std::vector<c10::Storage>& carried);
+  StepResult give_back(const StepContext& step);
+  void clean_up_failure(const StepContext& step);
+  void drop_placeholder_gradients(World& world);
+  void deliver_gradients(World& world, const Node* failed);
+  void advance_versions(const StepContext& step, const DueBumps& due) const;
+  template <class F>
+  void for_each_node(F&& f) const;  // f(node, whether it ran) of all parts, after a failure
+  const Node* failed_node() const;
+  std::size_t params_started() const;
   std::uint32_t bumps_before(Role role, std::int32_t index, std::uint32_t by) const;
+  at::Tensor value(ValueId Graph::*what);
 
-  Graph captured_;
-  Outside outside_;
-  std::vector<bool> has_grad_;
-  std::unique_ptr<Plan> plan_;  // its address stays: the executor points to it
-  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<RecordedStep> recorded_;  // its address stays: the tape points to it
+  Tape tape_;
+  Chain chain_;
+  Level level_;
+  std::vector<Derived> derived_;
   RunInputs inputs_;
-  std::vector<char> ran_;  // per node of the plan's graph, after a failure
+  std::vector<char> delivered_;  // per storage of the graph: the caller gets it
+  std::vector<double> update_numbers_;
+  Chain::Held held_;
+  std::size_t failed_part_ = 0;
 };
+
+const char* name_of(CompiledStep::Level level);
 
 }  // namespace tandem

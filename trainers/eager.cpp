@@ -39,8 +39,21 @@ void check_options(const Options& o) {
   if (!(o.clip_norm_type > 0)) fail("clip_norm_type", "a positive number or infinity", o.clip_norm_type);
   if (o.clip_grad_value && !(*o.clip_grad_value >= 0)) fail("clip_grad_value", "a number of at least 0", *o.clip_grad_value);
   if (o.accumulate < 1) fail("accumulate", "a number of at least 1", o.accumulate);
-  if (o.shadow_every < 2) fail("shadow_every", "a number of at least 2", o.shadow_every);
+  if (o.shadow_every < 2 && o.shadow_every != 0) fail("shadow_every", "0 or a number of at least 2", o.shadow_every);
+  if (o.max_paths < 1) fail("max_paths", "a number of at least 1", o.max_paths);
   if (o.max_plans < 1) fail("max_plans", "a number of at least 1", o.max_plans);
+}
+
+void check_body_options(const Options& o) {
+  auto fail = [](const char* option) {
+    throw Error(fmt::format("Options::{}: expected none where the body is the whole step and does it itself, found one", option));
+  };
+  if (o.clip_grad_norm) fail("clip_grad_norm");
+  if (o.clip_grad_value) fail("clip_grad_value");
+  if (o.accumulate != 1) fail("accumulate");
+  if (o.keep_grads) fail("keep_grads");
+  if (!o.zero_grad_to_none) fail("zero_grad_to_none");
+  if (o.replay == Replay::trusted) fail("replay = trusted");
 }
 
 void EagerStepRunner::zero_grad() { world_.optimizer().zero_grad(options_.zero_grad_to_none); }
@@ -81,34 +94,41 @@ void EagerStepRunner::check_loss(const std::vector<at::Tensor>& returned, const 
                             world_.optimizer_leaves()));
 }
 
-EagerResult EagerStepRunner::run(const std::vector<at::Tensor>& inputs, const StepKind& kind, Recorder* recorder,
-                                 const std::function<void()>& before_update) {
+EagerResult EagerStepRunner::run(const std::vector<at::Tensor>& inputs, const StepKind& kind, StepObserver* observer) {
   EagerResult result;
   std::optional<ListenScope> listen;
-  if (recorder) listen.emplace(*recorder);
+  if (observer) listen.emplace(observer->listener());
   auto side = [&](Side s) {
-    if (recorder) recorder->set_side(s);
+    if (observer) observer->set_side(s);
   };
-  if (kind.first_micro) zero_grad();
+  if (kind.first_micro && !whole_) zero_grad();
   side(Side::forward);
   const auto first_sequence = autograd_sequence();
   auto returned = loss_[inputs.size()](inputs);
-  if (!returned.empty() && returned[0].defined()) result.look = look_at_autograd(returned[0], first_sequence);
-  check_loss(returned, result.look);
-  side(Side::backward);
-  returned[0].backward();
-  if (recorder || before_update) {
+  if (observer) {
     SilenceScope quiet;
-    if (before_update) before_update();
+    result.stopped = observer->closure_returned(returned, first_sequence);
+    if (result.stopped) return result;
   }
-  side(Side::update);
-  if (kind.updates) {
-    result.grad_norm = clip();
-    if (recorder) recorder->begin_optimizer();
-    if (kind.update_recorded) world_.optimizer().step();
+  if (!whole_) {
+    if (!returned.empty() && returned[0].defined()) result.look = look_at_autograd(returned[0], first_sequence);
+    check_loss(returned, result.look);
+    side(Side::backward);
+    returned[0].backward();
+    if (observer) {
+      SilenceScope quiet;
+      observer->before_update();
+    }
+    side(Side::update);
+    if (kind.updates) {
+      result.grad_norm = clip();
+      if (observer) observer->begin_optimizer();
+      if (kind.update_recorded) world_.optimizer().step();
+    }
   }
   SilenceScope quiet;
   for (auto& t : returned) t = t.defined() ? t.detach() : t;
+  if (returned.empty()) return result;
   result.loss = std::move(returned[0]);
   result.outputs.assign(std::make_move_iterator(returned.begin() + 1), std::make_move_iterator(returned.end()));
   return result;

@@ -6,7 +6,6 @@
 #include "tandem/tandem.h"
 #include "trainers/world.h"
 
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -14,6 +13,8 @@ namespace tandem {
 
 /// Throws Error for options that make no sense.
 void check_options(const Options& options);
+/// The same for a step whose body is the caller's own.
+void check_body_options(const Options& options);
 
 struct StepKind {
   bool first_micro = true;      // zero_grad comes first
@@ -25,17 +26,29 @@ struct EagerResult {
   at::Tensor loss, grad_norm;
   std::vector<at::Tensor> outputs;
   AutogradLook look;
+  bool stopped = false;  // behind the closure, as the observer wanted; nothing else is filled in then
+};
+
+/// Who looks on while a step runs. Its listener sees the ops; what is done in the other functions it does not see.
+class StepObserver {
+ public:
+  virtual ~StepObserver() = default;
+  virtual OpListener& listener() = 0;
+  virtual void set_side(Side) = 0;
+  /// Whether the rest of the step is not to run: a plan does it.
+  virtual bool closure_returned(std::vector<at::Tensor>& returned, std::uint64_t first_sequence) = 0;
+  virtual void before_update() = 0;
+  virtual void begin_optimizer() = 0;
 };
 
 class EagerStepRunner {
  public:
-  EagerStepRunner(World& world, const std::vector<detail::LossFunction>& loss, const Options& options)
-      : world_(world), loss_(loss), options_(options) {}
+  /// `whole`: the loss function is the caller's whole step, nothing is done around it.
+  EagerStepRunner(World& world, const std::vector<detail::LossFunction>& loss, const Options& options, bool whole)
+      : world_(world), loss_(loss), options_(options), whole_(whole) {}
 
-  /// `recorder`: may be nullptr. `before_update` is called between backward and the update side, with the key switched off.
-  /// The optimizer's step itself runs here only when `kind.update_recorded`.
-  EagerResult run(const std::vector<at::Tensor>& inputs, const StepKind& kind, Recorder* recorder,
-                  const std::function<void()>& before_update);
+  /// `observer`: may be nullptr. The optimizer's step itself runs here only when `kind.update_recorded`.
+  EagerResult run(const std::vector<at::Tensor>& inputs, const StepKind& kind, StepObserver* observer);
 
   /// Clips as the options say; undefined without clip_grad_norm.
   at::Tensor clip();
@@ -50,6 +63,7 @@ class EagerStepRunner {
   World& world_;
   const std::vector<detail::LossFunction>& loss_;
   const Options& options_;
+  bool whole_;
 };
 
 }  // namespace tandem

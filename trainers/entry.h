@@ -1,45 +1,38 @@
-// What is known for one signature: recordings that must agree, then a checked plan, or the reason why not.
+// What is known for one signature: the paths that its steps took.
 #pragma once
 
 #include "runtime/guards.h"
-#include "trainers/compiled_step.h"
-#include "trainers/journal.h"
+#include "trainers/path.h"
 
-#include <memory>
-#include <optional>
+#include <list>
 #include <string>
 
 namespace tandem {
 
-/// One recorded eager step, complete with what the host side needs.
-struct RecordedStep {
-  Recording recording;
-  Outside outside;
-  std::vector<bool> has_grad;
-  EagerStep eager;  // filled when a snapshot was taken before the step
-  bool has_snapshot = false;
-  bool final_refusal = false;  // recording again would not help
-};
-
 struct Entry {
-  enum class State : std::uint8_t { recording, active, eager };
   Signature signature;
-  State state = State::recording;
-  std::string reason;  // why it is not active
-  std::optional<RecordedStep> last;
-  int recordings = 0, refusals = 0, failures = 0;
-  std::unique_ptr<CompiledStep> step;
-  std::int64_t since_shadow = 0, used = 0;
-  int measured_runs = 0;  // the first runs of a plan are timed node by node
-  PlanReport report;
+  std::string guard;  // describe(signature)
+  std::int64_t id = 0;
+  std::string eager_reason;  // why no path of it can be compiled; empty when that is open
+  std::string reason;        // of the latest recording that was refused
+  std::list<Path> paths;
+  int refusals = 0, made_paths = 0, late_divergences = 0;
+  std::int64_t used = 0;
+  bool record_next = false;  // the next step is to be recorded, whatever plan fits
 
-  void stay_eager(std::string why);
+  /// Active paths, the latest used first.
+  std::vector<Path*> active();
+  /// The graphs of all paths.
+  std::vector<const Graph*> recorded() const;
+  /// Whether the latest recording, or the plan made of it, was turned down.
+  bool failed() const;
+  std::string why() const;  // why its steps run eager; empty when two recordings are still to agree
+  /// A path has become eager: without another that is active all of its steps are.
+  void follow(const Path& path);
 };
 
-/// Takes in one more recording of the entry. When it agrees with the one before, builds and checks the plan and activates it.
-void settle(Entry& entry, RecordedStep now, const Options& options, Journal& journal);
-
-/// Compares a shadow recording with the active plan's; retires the plan when they differ.
-void compare_shadow(Entry& entry, const RecordedStep& now, Journal& journal);
+/// Takes in one more recording: finds its path or makes one. Returns it; nullptr when the recording was refused or there is no room for another path.
+/// `shadowed`: the plan that is to be checked by this step; may be nullptr.
+Path* settle(Entry& entry, RecordedStep now, const Options& options, Journal& journal, std::int64_t& next_id, Path* shadowed);
 
 }  // namespace tandem

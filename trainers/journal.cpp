@@ -12,14 +12,14 @@ void Journal::say(const std::string& kind, const std::string& sentence) {
   if (events_.size() > max_events) events_.pop_front();
 }
 
-void Journal::add(std::deque<double>& times, double ms) {
-  times.push_back(ms);
-  if (times.size() > max_times) times.pop_front();
+void Latest::add(double value) {
+  values_.push_back(value);
+  if (values_.size() > max_times) values_.pop_front();
 }
 
-double Journal::median(const std::deque<double>& times) {
-  if (times.empty()) return 0;
-  std::vector<double> sorted(times.begin(), times.end());
+double Latest::median() const {
+  if (values_.empty()) return 0;
+  std::vector<double> sorted(values_.begin(), values_.end());
   std::nth_element(sorted.begin(), sorted.begin() + std::ptrdiff_t(sorted.size() / 2), sorted.end());
   return sorted[sorted.size() / 2];
 }
@@ -31,8 +31,8 @@ void Journal::fill(Report& report) const {
   report.shadow_steps = shadow_steps;
   report.recompiles = recompiles;
   report.first_step_ms = first_step_ms;
-  report.eager_ms = median(eager_);
-  report.compiled_ms = median(compiled_);
+  report.eager_ms = eager_.median();
+  report.compiled_ms = compiled_.median();
   report.events.assign(events_.begin(), events_.end());
   report.problems = problems;
 }

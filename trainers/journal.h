@@ -17,6 +17,16 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
+/// The latest values of a quantity.
+class Latest {
+ public:
+  void add(double value);
+  double median() const;  // 0 without values
+
+ private:
+  std::deque<double> values_;
+};
+
 class Journal {
  public:
   void say(const std::string& kind, const std::string& sentence);
@@ -26,16 +36,13 @@ class Journal {
   double first_step_ms = 0;
   std::vector<std::string> problems;
 
-  void eager_time(double ms) { add(eager_, ms); }
-  void compiled_time(double ms) { add(compiled_, ms); }
+  void eager_time(double ms) { eager_.add(ms); }
+  void compiled_time(double ms) { compiled_.add(ms); }
   void fill(Report& report) const;
 
  private:
-  static void add(std::deque<double>& times, double ms);
-  static double median(const std::deque<double>& times);
-
   std::deque<Event> events_;
-  std::deque<double> eager_, compiled_;
+  Latest eager_, compiled_;
 };
 
 }  // namespace tandem

@@ -68,6 +68,11 @@ void plan_text(Text& t, const PlanReport& p) {
   t.line("    memory    saved for backward {}, recomputed {} ({} nodes); arena {}; peak eager {}, compiled {}, check {}",
          bytes(p.saved_bytes), bytes(p.recomputed_bytes), p.recomputed_nodes, bytes(p.arena_bytes), bytes(p.eager_peak_bytes),
          bytes(p.compiled_peak_bytes), bytes(p.check_peak_bytes));
+  if (!p.replay.empty())
+    t.line("    replay    {}{}{}{}; {} host ops in {:.1f} us, guards {:.1f} us, {} run-time numbers", p.replay,
+           p.replay_reason.empty() ? "" : " (", p.replay_reason, p.replay_reason.empty() ? "" : ")", p.host_ops, p.replay_us, p.guard_us,
+           p.run_time_numbers);
+  for (const GraphBreak& b : p.breaks) t.line("    break     {}", b.sentence);
   t.line("    cost      record {:.3f} ms, compile {:.3f} ms, check {:.3f} ms", p.record_ms, p.compile_ms, p.check_ms);
   t.line("    check     {}", p.active || p.max_error_ratio > 0 ? error_words(p.max_error_ratio) : "no figure");
 }
@@ -75,10 +80,19 @@ void plan_text(Text& t, const PlanReport& p) {
 Json plan_json(const PlanReport& p) {
   Json nodes = Json::array();
   for (const NodeTime& n : p.nodes) nodes.push_back({{"node", n.node}, {"side", n.side}, {"us", n.us}});
+  Json breaks = Json::array();
+  for (const GraphBreak& b : p.breaks) breaks.push_back({{"node", b.node}, {"sentence", b.sentence}});
   return {{"id", p.id},
           {"guard", p.guard},
           {"active", p.active},
           {"reason", p.reason},
+          {"replay", p.replay},
+          {"replay_reason", p.replay_reason},
+          {"replay_us", p.replay_us},
+          {"guard_us", p.guard_us},
+          {"host_ops", p.host_ops},
+          {"run_time_numbers", p.run_time_numbers},
+          {"breaks", std::move(breaks)},
           {"steps", p.steps},
           {"nodes_forward", p.nodes_forward},
           {"nodes_backward", p.nodes_backward},

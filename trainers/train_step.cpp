@@ -1,21 +1,19 @@
 #include "autograd/key.h"
+#include "autograd/placeholder.h"
 #include "tandem/tandem.h"
-#include "trainers/entry.h"
+#include "trainers/step_object.h"
 
 #include <fmt/format.h>
 #include <torch/optim/lbfgs.h>
 #include <torch/optim/optimizer.h>
 
 #include <algorithm>
-#include <cmath>
-#include <list>
+#include <new>
 
 namespace tandem {
 namespace {
 
 constexpr int measured_runs = 8;
-constexpr const char* crowded =
-    "more combinations of shapes and flags come in turn than Options::max_plans keeps, expected fewer: this one runs eager";
 thread_local bool step_is_running = false;
 
 struct RunningScope {
@@ -28,48 +26,15 @@ struct RunningScope {
 
 }  // namespace
 
-struct TrainStep::Impl {
-  Impl(std::shared_ptr<torch::nn::Module> model, torch::optim::Optimizer& optimizer, std::vector<detail::LossFunction> l, Options o)
-      : options(std::move(o)), loss(std::move(l)), world(std::move(model), optimizer), runner(world, loss, options),
-        lbfgs(dynamic_cast<torch::optim::LBFGS*>(&optimizer)), update_recorded(world.formula() != nullptr) {
-    if (lbfgs && options.accumulate > 1)
-      throw Error("Options::accumulate: expected 1 with LBFGS, which evaluates the loss several times per step");
-    if (auto refusal = options.compile ? claim_key() : std::string("Options::compile is off"); !refusal.empty()) off = refusal;
-  }
-
-  StepResult run(const detail::Inputs& inputs);
-  void check_inputs(const detail::Inputs& inputs) const;
-  StepResult run_part(const detail::Inputs& inputs, const StepKind& kind);
-  StepResult run_lbfgs(const detail::Inputs& inputs, const StepKind& kind);
-  bool drops_gradients(const StepKind& kind) const { return kind.first_micro && options.zero_grad_to_none; }
-  Signature signature_of(const World::Present& present, const StepKind& kind);
-  std::string unsupported(const Signature& signature) const;
-  bool make_room();
-  Entry* entry_for(const Signature& signature);
-  StepResult run_plain(const detail::Inputs& inputs, const StepKind& kind);
-  bool run_plan(Entry& entry, const World::Present& present, const StepKind& kind, StepResult& result);
-  StepResult run_recorded(Entry& entry, const detail::Inputs& inputs, const StepKind& kind);
-  void take_snapshot(Entry& entry, const detail::Inputs& inputs, RecordedStep& step) const;
-  void adopt_leaves(Recorder& recorder, EagerResult& eager);
-  void finish_recording(Recorder& recorder, EagerResult& eager, const StepKind& kind, const std::vector<ValueId>& before,
-                        const std::vector<Number>& numbers, RecordedStep& step);
-  void update_alone();
-  Report report() const;
-
-  Options options;
-  std::vector<detail::LossFunction> loss;
-  World world;
-  EagerStepRunner runner;
-  torch::optim::LBFGS* lbfgs;
-  bool update_recorded;
-  std::string off;  // why nothing is recorded at all
-  std::list<Entry> entries;
-  Entry* latest = nullptr;
-  std::int64_t next_id = 1, micro = 0;
-  int adoptions = 0;
-  std::int64_t pushed_out = 0;  // entries that went before they came to a plan
-  Journal journal;
-};
+TrainStep::Impl::Impl(std::shared_ptr<torch::nn::Module> model, torch::optim::Optimizer* optimizer, std::vector<detail::LossFunction> l,
+                      Options o)
+    : options(std::move(o)), loss(std::move(l)), whole(!optimizer), world(std::move(model), optimizer), runner(world, loss, options, whole),
+      lbfgs(dynamic_cast<torch::optim::LBFGS*>(optimizer)), update_recorded(!whole && !lbfgs) {
+  if (lbfgs && options.accumulate > 1)
+    throw Error("Options::accumulate: expected 1 with LBFGS, which evaluates the loss several times per step");
+  if (options.replay == Replay::trusted) update_recorded &= world.formula() != nullptr;
+  if (auto refusal = options.compile ? claim_key() : std::string("Options::compile is off"); !refusal.empty()) off = refusal;
+}
 
 void TrainStep::Impl::check_inputs(const detail::Inputs& inputs) const {
   if (inputs.size() >= loss.size() || !loss[inputs.size()]) {
@@ -88,11 +53,11 @@ StepResult TrainStep::Impl::run(const detail::Inputs& inputs) {
   Stopwatch watch;
   journal.next_step();
   world.refresh();
-  const StepKind kind{micro == 0, micro + 1 == options.accumulate, update_recorded};
+  const StepKind kind{micro == 0, micro + 1 == options.accumulate && !whole, update_recorded};
   auto result = lbfgs ? run_lbfgs(inputs, kind) : run_part(inputs, kind);
-  result.updated = kind.updates;
+  result.updated = kind.updates || whole;
   if (kind.updates) runner.drop_gradients();
-  micro = kind.updates ? 0 : micro + 1;
+  micro = kind.updates || whole ? 0 : micro + 1;
   const auto ms = watch.ms();
   if (journal.steps == 1) journal.first_step_ms = ms;
   result.compiled ? journal.compiled_time(ms) : void();
@@ -111,160 +76,85 @@ StepResult TrainStep::Impl::run_lbfgs(const detail::Inputs& inputs, const StepKi
   return *first;
 }
 
-Signature TrainStep::Impl::signature_of(const World::Present& present, const StepKind& kind) {
-  Tensors tensors{*present.inputs, world.leaves(), world.buffers(), {}, {}};
-  for (const auto& state : present.state) tensors.state.push_back(state.tensor);
-  for (std::size_t i = 0; i < world.leaves().size(); i++) tensors.gradients.push_back(world.gradient(i, drops_gradients(kind)));
-  auto s = observe(tensors);
-  s.training = world.training();
-  s.first_micro = kind.first_micro;
-  s.updates = kind.updates;
-  if (kind.updates && kind.update_recorded) s.optimizer = world.formula()->variant();
-  return s;
-}
-
-/// One sentence about a step that no plan can stand for, whatever the loss function does.
-std::string TrainStep::Impl::unsupported(const Signature& s) const {
-  for (std::size_t i = 0; i < s.hooked.size(); i++)
-    if (s.hooked[i])
-      return "parameter '" + world.leaves()[i].name + "' has a gradient hook, expected none: hooks run host code that a plan would skip";
-  for (std::size_t i = 0; i < s.inputs.size(); i++) {
-    if (s.inputs[i].requires_grad)
-      return fmt::format("input {} requires grad, expected inputs that do not: its gradient would belong to another tensor in each step",
-                         i);
-    if (s.inputs[i].zero) return fmt::format("input {} is a zero tensor without memory, expected one with memory", i);
-    if (s.inputs[i].number) return fmt::format("input {} is a wrapped number, expected a tensor: recorded numbers are constants", i);
-  }
-  if (s.autocast) return "autocast is on, expected off: its weight cache lives on the host";
-  if (s.inference_mode || !s.grad_mode) return "grad mode is off, expected on";
-  if (s.anomaly) return "autograd's anomaly mode is on, expected off: it looks at every gradient on the host";
-  return "";
-}
-
-/// False when more signatures come in turn than plans are kept: they would push each other out before their second recording, for ever.
-bool TrainStep::Impl::make_room() {
-  constexpr std::int64_t patience = 1000;  // steps
-  if (std::int64_t(entries.size()) < options.max_plans) return true;
-  const auto oldest = std::min_element(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.used < b.used; });
-  if (pushed_out >= 2 * options.max_plans && journal.steps - oldest->used < patience) return false;
-  pushed_out += oldest->state == Entry::State::recording;
-  journal.say("evicted",
-              fmt::format("plan {} for {}: {} plans are kept at most", oldest->report.id, oldest->report.guard, options.max_plans));
-  if (latest == &*oldest) latest = nullptr;
-  entries.erase(oldest);
+bool TrainStep::Impl::flush() {
+  if (micro == 0) return false;
+  RunningScope running;
+  world.refresh();
+  runner.clip();
+  world.optimizer().step();
+  runner.drop_gradients();
+  micro = 0;
   return true;
-}
-
-/// Where this signature's plan is or will be; nullptr when there is no room for one.
-Entry* TrainStep::Impl::entry_for(const Signature& signature) {
-  for (auto& e : entries)
-    if (e.signature == signature) return &e;
-  const bool again = std::any_of(entries.begin(), entries.end(), [](const Entry& e) { return e.state == Entry::State::active; });
-  if (again && latest) {
-    journal.recompiles++;
-    journal.say("recompile", "no plan fits: " + difference(latest->signature, signature, world.leaves(), world.buffers()));
-  }
-  if (!make_room()) return nullptr;
-  entries.emplace_back();
-  auto& e = entries.back();
-  e.signature = signature;
-  e.report.id = next_id++;
-  e.report.guard = describe(signature);
-  if (auto why = unsupported(signature); !why.empty()) e.stay_eager(why);
-  return &e;
-}
-
-StepResult TrainStep::Impl::run_plain(const detail::Inputs& inputs, const StepKind& kind) {
-  Stopwatch watch;
-  auto eager = runner.run(inputs, kind, nullptr, {});
-  journal.eager_time(watch.ms());
-  if (kind.updates && !kind.update_recorded) update_alone();
-  return {eager.loss, eager.outputs, eager.grad_norm, false, false};
 }
 
 void TrainStep::Impl::update_alone() {
   if (!lbfgs) world.optimizer().step();
 }
 
-StepResult TrainStep::Impl::run_part(const detail::Inputs& inputs, const StepKind& kind) {
-  if (!off.empty()) return run_plain(inputs, kind);
-  const auto present = world.present(inputs);
-  auto* found = entry_for(signature_of(present, kind));
-  if (!found) {
-    latest = nullptr;
-    return run_plain(inputs, kind);
-  }
-  auto& entry = *found;
-  entry.used = journal.steps;
-  latest = &entry;
-  if (entry.state == Entry::State::eager) return run_plain(inputs, kind);
-  StepResult result;
-  if (entry.state == Entry::State::active && ++entry.since_shadow < options.shadow_every && run_plan(entry, present, kind, result))
-    return result;
-  return run_recorded(entry, inputs, kind);
-}
-
-bool TrainStep::Impl::run_plan(Entry& entry, const World::Present& present, const StepKind& kind, StepResult& result) {
-  if (auto why = entry.step->bind(world, present); !why.empty()) {
-    journal.say("fallback", why);
-    return false;
-  }
-  const bool measure = entry.measured_runs < measured_runs;
-  entry.step->executor().time_calls(measure);
-  result = entry.step->run(world, runner, present, kind, options.zero_grad_to_none);
-  entry.measured_runs += measure;
-  entry.report.steps++;
-  if (kind.updates && !kind.update_recorded) update_alone();
-  return true;
-}
-
-/// Private copies of what the step will write, as far as the recording before tells.
-void TrainStep::Impl::take_snapshot(Entry& entry, const detail::Inputs& inputs, RecordedStep& step) const {
-  if (!entry.last) return;
-  RunInputs live;
-  if (!bind_outside(entry.last->recording.graph, entry.last->outside, world, world.present(inputs), live).empty()) return;
-  step.eager.before = private_copy(entry.last->recording.graph, live);
-  for (const auto& b : live.storages) step.eager.after.push_back(b.storage);
-  step.eager.generator_before = generator_state();
-  step.has_snapshot = true;
-}
-
-StepResult TrainStep::Impl::run_recorded(Entry& entry, const detail::Inputs& inputs, const StepKind& kind) {
-  const bool shadow = entry.state == Entry::State::active;
+StepResult TrainStep::Impl::run_plain(const detail::Inputs& inputs, const StepKind& kind) {
   Stopwatch watch;
-  RecordedStep step;
-  if (!shadow) take_snapshot(entry, inputs, step);
-  const auto known = world.known(inputs, drops_gradients(kind));
-  const auto versions = versions_of(known);
-  step.outside.input_start = starts_of(inputs);
-
-  EagerResult eager;
-  {
-    Recorder recorder(known, /*audit=*/!shadow);
-    std::vector<ValueId> before;
-    std::vector<Number> numbers;
-    eager = runner.run(inputs, kind, &recorder, [&] {
-      std::vector<char> has(world.leaves().size());
-      for (std::size_t i = 0; i < has.size(); i++) {
-        const auto& g = world.leaves()[i].tensor.grad();
-        has[i] = g.defined();
-        before.push_back(recorder.value_of(g, "the gradient of '" + world.leaves()[i].name + "'"));
-        if (step.has_snapshot && g.defined()) step.eager.gradients.push_back(g.detach().clone());
-      }
-      step.has_grad = world.has_grad(has);
-      if (kind.updates && kind.update_recorded) numbers = world.formula()->numbers(step.has_grad);
-    });
-    finish_recording(recorder, eager, kind, before, numbers, step);
-  }
-  step.outside.versions = version_deltas(known, versions);
-  step.outside.captured = step.recording.captured;
-  entry.report.record_ms += watch.ms();
-  if (shadow)
-    compare_shadow(entry, step, journal);
-  else
-    settle(entry, std::move(step), options, journal);
+  auto eager = runner.run(inputs, kind, nullptr);
+  journal.eager_time(watch.ms());
   if (kind.updates && !kind.update_recorded) update_alone();
   return {eager.loss, eager.outputs, eager.grad_norm, false, false};
+}
+
+StepResult TrainStep::Impl::run_part(const detail::Inputs& inputs, const StepKind& kind) {
+  if (!off.empty()) return run_plain(inputs, kind);
+  Stopwatch guards;
+  const auto present = world.present(inputs);
+  auto* entry = entry_for(signature_of(present, kind));
+  latest = entry;
+  latest_path = nullptr;
+  if (!entry) return run_plain(inputs, kind);
+  entry->used = journal.steps;
+  if (!entry->eager_reason.empty()) return run_plain(inputs, kind);
+  const auto active = entry->active();
+  if (active.empty() || std::exchange(entry->record_next, false)) return run_recorded(*entry, present, kind, nullptr);
+  auto& likeliest = *active.front();
+  likeliest.guard_us.add(guards.ms() * 1000);
+  if (++likeliest.since_shadow >= likeliest.shadow_period) return run_recorded(*entry, present, kind, &likeliest);
+  return likeliest.step->level() == CompiledStep::Level::trusted ? run_trusted(*entry, present, kind, likeliest)
+                                                                 : run_replayed(*entry, present, kind, active);
+}
+
+StepResult TrainStep::Impl::run_recorded(Entry& entry, const World::Present& present, const StepKind& kind, Path* shadowed) {
+  RecordingWatch watch(world, runner, present, kind, drops_gradients(kind), whole);
+  if (options.fullgraph) watch.fullgraph();
+  watch.record(/*audit=*/!shadowed, entry.recorded());
+  auto eager = runner.run(*present.inputs, kind, &watch);
+  return take_recording(entry, watch, eager, kind, shadowed);
+}
+
+StepResult TrainStep::Impl::take_recording(Entry& entry, RecordingWatch& watch, EagerResult& eager, const StepKind& kind, Path* shadowed) {
+  adopt_leaves(*watch.recorder(), eager);
+  const auto numbers = watch.numbers();
+  auto step = watch.finish(eager);
+  const auto ms = watch.ms();
+  StepResult result{eager.loss, eager.outputs, eager.grad_norm, false, false};
+  name_numbers(step, numbers, kind);
+  latest_path = settle(entry, std::move(step), options, journal, next_id, shadowed);
+  if (latest_path) {
+    latest_path->used = journal.steps;
+    latest_path->report.record_ms += ms;
+  }
+  if (entry.active().empty() && !world.formula() && kind.update_recorded && entry.failed()) {
+    update_recorded = false;
+    journal.say("fallback", "the optimizer's update cannot be replayed, it runs eager behind the plan: " + entry.why());
+  }
+  if (kind.updates && !kind.update_recorded) update_alone();
+  return result;
+}
+
+/// Refuses what a plan cannot do; gives the numbers of a known optimizer's update their names.
+void TrainStep::Impl::name_numbers(RecordedStep& step, const std::vector<Number>& numbers, const StepKind& kind) {
+  auto& recording = step.recording;
+  if (!recording.refusal.empty() || !kind.updates || !kind.update_recorded || !world.formula()) return;
+  auto why = bind_numbers(recording.graph, recording.first_update, numbers);
+  if (why.empty()) return;
+  update_recorded = false;  // from the next step on the optimizer runs eager behind the plan
+  journal.say("fallback", "the optimizer's update is not the one that is known, it runs eager behind the plan: " + why);
+  recording.refusal = why;
 }
 
 /// A leaf that outlives the step and is on nobody's list is known from now on. One that the step itself made goes with the step.
@@ -278,113 +168,139 @@ void TrainStep::Impl::adopt_leaves(Recorder& recorder, EagerResult& eager) {
   if (++adoptions > enough) off = "the loss depends on a new leaf tensor in each step that outlives the step, expected the same leaves";
 }
 
-void TrainStep::Impl::finish_recording(Recorder& recorder, EagerResult& eager, const StepKind& kind, const std::vector<ValueId>& before,
-                                       const std::vector<Number>& numbers, RecordedStep& step) {
-  auto& graph = recorder.graph();
-  graph.loss = recorder.value_of(eager.loss, "the loss");
-  for (const auto& t : eager.outputs) graph.outputs.push_back(recorder.value_of(t, "an output of the loss function"));
-  graph.grad_norm = recorder.value_of(eager.grad_norm, "the gradient norm");
-  const bool dropped = kind.updates && kind.update_recorded && !runner.keeps_gradients();
-  for (std::size_t i = 0; i < before.size(); i++) {
-    const auto& leaf = world.leaves()[i];
-    if (before[i] < 0) continue;
-    const bool goes = dropped && i < world.optimizer_leaves();
-    graph.gradients.push_back({std::int32_t(i), leaf.name, goes ? -1 : recorder.value_of(leaf.tensor.grad(), "a gradient"), before[i]});
-    if (step.has_snapshot) step.eager.kept.push_back(goes ? at::Tensor() : leaf.tensor.grad());
+StepResult TrainStep::Impl::run_trusted(Entry& entry, const World::Present& present, const StepKind& kind, Path& path) {
+  const StepContext step{world, runner, present, kind, options.zero_grad_to_none, nullptr, {}};
+  if (auto why = path.step->bind(step); !why.empty()) {
+    journal.say("fallback", why);
+    return run_recorded(entry, present, kind, nullptr);
   }
-  adopt_leaves(recorder, eager);
-  if (!eager.look.refusal.empty()) {
-    recorder.refuse(eager.look.refusal);
-    step.final_refusal = true;
-  }
-  step.recording = recorder.finish();
-  auto& recording = step.recording;
-  step.eager.loss = eager.loss;
-  step.eager.outputs = eager.outputs;
-  step.eager.grad_norm = eager.grad_norm;
-  if (step.has_snapshot) step.eager.generator_after = generator_state();
-  if (!recording.refusal.empty()) return;
-  for (const auto& n : numbers) step.eager.before.scalars.push_back(n.value);
-  if (kind.updates && kind.update_recorded)
-    if (auto why = bind_numbers(recording.graph, recording.first_update, numbers); !why.empty()) {
-      update_recorded = false;  // from the next step on the optimizer runs eager behind the plan
-      journal.say("fallback", "the optimizer's update is not the one that is known, it runs eager behind the plan: " + why);
-      recording.refusal = why;
-      return;
-    }
-  std::vector<c10::StorageImpl*> exempt;
-  auto spare = [&](const at::Tensor& t) {
-    if (t.defined() && t.has_storage()) exempt.push_back(t.storage().unsafeGetStorageImpl());
-  };
-  spare(eager.loss);
-  spare(eager.grad_norm);
-  for (const auto& t : eager.outputs) spare(t);
-  for (const auto& l : world.leaves()) spare(l.tensor.grad());
-  for (const auto& s : world.present({}).state) spare(s.tensor);
-  recording.refusal = escaped(recording, exempt);
+  return run_plan(entry, path, step);
 }
 
-namespace {
-void add_times(CompiledStep& step, PlanReport& report) {
-  const auto& plan = step.plan();
-  const auto& us = step.executor().shortest_us();
-  for (std::size_t k = 0; k < us.size(); k++) {
-    if (!std::isfinite(us[k])) continue;
-    const auto side = plan.graph.nodes[step.executor().index().nodes[k].front()].side;
-    report.nodes.push_back({describe_call(plan, k), name_of(side), us[k]});
+StepResult TrainStep::Impl::run_plan(Entry& entry, Path& path, const StepContext& step) {
+  const bool measure = path.measured_runs < measured_runs;
+  for (std::size_t i = 0; i < path.step->chain().size(); i++) path.step->chain().executor(i).time_calls(measure);
+  StepResult result;
+  const bool delivers = !step.replay || path.step->delivers(step.replay->held());
+  try {
+    result = delivers ? path.step->run(step) : path.step->run_nodes(step);
+  } catch (const std::exception& e) {
+    note_plan_failure(entry, path, e);
+    throw;
   }
+  if (!delivers) {
+    journal.say("path",
+                "the host keeps a tensor of this step that the plan does not deliver: the step ran node by node, the next one is recorded");
+    entry.record_next = true;
+  }
+  path.measured_runs += measure;
+  path.report.steps++;
+  path.used = journal.steps;
+  latest_path = &path;
+  if (step.kind.updates && !step.kind.update_recorded) update_alone();
+  return result;
 }
-}  // namespace
 
-Report TrainStep::Impl::report() const {
-  Report r;
-  journal.fill(r);
-  auto& w = const_cast<World&>(world);
-  r.optimizer = w.formula() ? w.formula()->name() + (update_recorded ? ", its update is part of the plan" : ", eager behind the plan")
-                            : "unknown to Tandem, eager behind the plan";
-  if (lbfgs) r.optimizer = "LBFGS, eager behind the plan";
-  for (const auto& e : entries) {
-    // Step 1, in which the optimizer makes its state, is a path of its own and comes once: no plan to speak of.
-    if (e.state == Entry::State::recording && e.recordings <= 1 && e.refusals == 0 && &e != latest) continue;
-    r.plans.push_back(e.report);
-    auto& p = r.plans.back();
-    p.active = e.state == Entry::State::active;
-    p.reason = e.state == Entry::State::recording && e.reason.empty() ? "it is being recorded: two recordings must agree first" : e.reason;
-    if (!e.step) continue;
-    add_times(*e.step, p);
+/// An index out of range is the caller's; what eager would not throw is the plan's.
+void TrainStep::Impl::note_plan_failure(Entry& entry, Path& path, const std::exception& e) {
+  constexpr int most = 2;
+  const bool out_of_memory = dynamic_cast<const c10::OutOfMemoryError*>(&e) || dynamic_cast<const std::bad_alloc*>(&e);
+  if (!out_of_memory && !path.step->failed_by_itself()) return;
+  if (++path.failures < most) return;
+  journal.say("retired", fmt::format("plan {} failed {} times: {}", path.report.id, most, e.what()));
+  path.stay_eager(fmt::format("its plan failed {} times: {}", most, e.what()));
+  entry.follow(path);
+}
+
+/// What the host has done cannot be done twice, and it cannot go on without the data: the step ends where eager would stand.
+Error TrainStep::Impl::raw_read(Entry& entry, Path& path) {
+  const std::string why =
+      "the step reads the memory of a tensor (data_ptr, accessor) that it has computed itself, expected ops, item() or to()";
+  journal.say("refused", why + ": the steps that follow run eager");
+  path.stay_eager(why);
+  entry.follow(path);
+  return Error("step: " + why + "; it ended there, the steps that follow run eager");
+}
+
+/// Raw memory access cannot be resumed: the closure is called once more.
+StepResult TrainStep::Impl::rerun(Entry& entry, const World::Present& present, const StepKind& kind, Path& path) {
+  const std::string why =
+      "the closure reads the memory of a tensor of this step (data_ptr, accessor, printing), which has not been computed";
+  journal.say("rerun", why + ": it was called a second time, eager, and stays eager");
+  path.stay_eager(why);
+  entry.follow(path);
+  return run_plain(*present.inputs, kind);
+}
+
+StepResult TrainStep::Impl::run_replayed(Entry& entry, const World::Present& present, const StepKind& kind,
+                                         const std::vector<Path*>& active) {
+  RunInputs known;
+  if (auto why = active.front()->step->bind_known(world, present, known); !why.empty()) {
+    journal.say("fallback", why);
+    return run_recorded(entry, present, kind, nullptr);
   }
-  r.active = off.empty() && latest && latest->state == Entry::State::active;
-  if (!r.active) {
-    r.reason = !off.empty() ? off : latest ? latest->reason : r.steps == 0 ? "no step has run yet" : crowded;
-    if (r.reason.empty()) r.reason = "it is being recorded: two recordings must agree first";
+  Stopwatch host;
+  ReplayWatch watch(world, runner, present, kind, drops_gradients(kind), whole);
+  if (options.fail_on_recompile) watch.fail_on_recompile();
+  if (options.fullgraph) watch.fullgraph();
+  StepContext step{world, runner, present, kind, options.zero_grad_to_none, nullptr, watch.versions()};
+  watch.replay(
+      active, entry.recorded(),
+      [&](Path& path) {
+        const auto why = path.step->bind(step);
+        if (!why.empty()) journal.say("fallback", why);
+        return why.empty();
+      },
+      [&](Path& path, std::size_t first, std::size_t last) { path.step->run_parts(step, first, last); });
+  step.replay = &watch.replayer();
+  EagerResult eager;
+  try {
+    eager = runner.run(*present.inputs, kind, &watch);
+    if (!eager.stopped) watch.step_returned(eager);
+  } catch (const std::exception& e) {
+    if (watch.replayer().failed()) note_plan_failure(entry, watch.path(), e);
+    if (watch.replayer().diverged() || watch.replayer().failed() || watch.refused()) throw;
+    if (is_placeholder_read(e) && !whole && watch.replayer().parts_run() == 0) return rerun(entry, present, kind, watch.path());
+    const bool raw = is_placeholder_read(e);
+    watch.replayer().diverge("the step threw");
+    if (raw) throw raw_read(entry, watch.path());
+    throw;
   }
-  return r;
+  if (watch.replayer().diverged()) {
+    // What parts had run could not be copied from before the step: such a path is recorded from the start when it comes next.
+    constexpr int patience = 8;
+    if (watch.replayer().parts_run() > 0 && entry.late_divergences++ < patience) entry.record_next = true;
+    return take_recording(entry, watch, eager, kind, nullptr);
+  }
+  auto& path = watch.path();
+  path.replay_us.add(host.ms() * 1000);
+  if (path.step->level() == CompiledStep::Level::full && kind.updates && kind.update_recorded) runner.drop_gradients();
+  auto result = run_plan(entry, path, step);
+  if (!eager.stopped) {
+    result.loss = eager.loss;
+    result.outputs = eager.outputs;
+    result.grad_norm = eager.grad_norm;
+  }
+  return result;
 }
 
 TrainStep::TrainStep(std::shared_ptr<torch::nn::Module> model, torch::optim::Optimizer& optimizer, std::vector<detail::LossFunction> loss,
                      Options options) {
   check_options(options);
   if (!model) throw Error("TrainStep: expected a module, found an empty holder");
-  impl_ = std::make_unique<Impl>(std::move(model), optimizer, std::move(loss), std::move(options));
+  impl_ = std::make_unique<Impl>(std::move(model), &optimizer, std::move(loss), std::move(options));
+}
+TrainStep::TrainStep(std::vector<detail::LossFunction> body, Options options) {
+  check_options(options);
+  check_body_options(options);
+  impl_ = std::make_unique<Impl>(nullptr, nullptr, std::move(body), std::move(options));
 }
 TrainStep::TrainStep(TrainStep&&) noexcept = default;
 TrainStep& TrainStep::operator=(TrainStep&&) noexcept = default;
 TrainStep::~TrainStep() = default;
 
 StepResult TrainStep::run(const detail::Inputs& inputs) { return impl_->run(inputs); }
-
-bool TrainStep::flush() {
-  auto& i = *impl_;
-  if (i.micro == 0) return false;
-  RunningScope running;
-  i.world.refresh();
-  i.runner.clip();
-  i.world.optimizer().step();
-  i.runner.drop_gradients();
-  i.micro = 0;
-  return true;
-}
-
+bool TrainStep::flush() { return impl_->flush(); }
 Report TrainStep::report() const { return impl_->report(); }
 
 const char* version() { return TANDEM_VERSION; }

@@ -8,19 +8,24 @@
 namespace tandem {
 namespace {
 
+std::uint32_t version_of(const at::Tensor& t) {
+  return !t.is_inference() && t.layout() == at::kStrided && t.has_storage() ? std::uint32_t(t._version()) : 0;
+}
+
 const void* identity(const at::Tensor& t) { return t.unsafeGetTensorImpl(); }
 
 }  // namespace
 
-World::World(std::shared_ptr<torch::nn::Module> model, torch::optim::Optimizer& optimizer)
-    : model_(std::move(model)), optimizer_(optimizer), formula_(OptimizerFormula::recognise(optimizer)) {
+World::World(std::shared_ptr<torch::nn::Module> model, torch::optim::Optimizer* optimizer)
+    : model_(std::move(model)), optimizer_(optimizer), formula_(optimizer ? OptimizerFormula::recognise(*optimizer) : nullptr) {
   rebuild();
 }
 
 bool World::unchanged() const {
+  if (!optimizer_) return true;
   std::size_t at = 0;
   auto same = [&](const at::Tensor& t) { return at < seen_.size() && seen_[at++] == identity(t); };
-  for (const auto& group : optimizer_.param_groups())
+  for (const auto& group : optimizer_->param_groups())
     for (const auto& p : group.params())
       if (!same(p)) return false;
   // The tree as it is now: a submodule may have been replaced, registered or taken out since.
@@ -43,6 +48,7 @@ void World::refresh() {
 }
 
 void World::rebuild() {
+  if (!optimizer_) return;
   leaves_.clear();
   buffers_.clear();
   param_leaf_.clear();
@@ -56,7 +62,7 @@ void World::rebuild() {
     if (fresh) leaves_.push_back({std::move(name), t});
     return it->second;
   };
-  for (const auto& group : optimizer_.param_groups())
+  for (const auto& group : optimizer_->param_groups())
     for (const auto& p : group.params()) {
       const auto known = names.find(identity(p));
       param_leaf_.push_back(add(p, known != names.end() ? known->second : "optimizer parameter " + std::to_string(param_leaf_.size())));
@@ -66,6 +72,8 @@ void World::rebuild() {
   for (const auto& p : parameters) add(p.value(), p.key());
   for (const auto& e : extra_) add(e.tensor, e.name);
   for (const auto& b : model_->named_buffers()) buffers_.push_back({b.key(), b.value()});
+  leaf_set_.clear();
+  for (const auto& l : leaves_) leaf_set_.insert(l.tensor.unsafeGetTensorImpl());
 
   submodules_ = model_->modules(/*include_self=*/false);
   auto see = [&](auto& self, const torch::nn::Module& m) -> void {
@@ -82,10 +90,12 @@ bool World::add_leaf(const at::Tensor& leaf) {
     if (l.tensor.is_same(leaf)) return false;
   extra_.push_back({"leaf " + std::to_string(extra_.size()), leaf});
   leaves_.push_back(extra_.back());
+  leaf_set_.insert(leaf.unsafeGetTensorImpl());
   return true;
 }
 
 std::vector<char> World::training() const {
+  if (!model_) return {};
   std::vector<char> out{model_->is_training()};
   for (const auto& m : submodules_) out.push_back(m->is_training());
   return out;
@@ -115,6 +125,19 @@ at::Tensor World::resolve(Role role, std::int32_t index, const Present& present)
 
 at::Tensor World::gradient(std::size_t leaf, bool drops_gradients) const {
   return drops_gradients && leaf < optimizer_leaves_ ? at::Tensor() : leaves_[leaf].tensor.grad();
+}
+
+std::vector<std::uint32_t> World::versions(const Present& present, bool drops_gradients) const {
+  std::vector<std::uint32_t> out;
+  auto add = [&](const at::Tensor& t) {
+    if (t.defined()) out.push_back(version_of(t));
+  };
+  for (const auto& l : leaves_) add(l.tensor);
+  for (const auto& b : buffers_) add(b.tensor);
+  for (const auto& s : present.state) add(s.tensor);
+  for (std::size_t i = 0; i < leaves_.size(); i++) add(gradient(i, drops_gradients));
+  for (const auto& t : *present.inputs) add(t);
+  return out;
 }
 
 std::vector<KnownTensor> World::known(const std::vector<at::Tensor>& inputs, bool drops_gradients) const {

@@ -1,6 +1,7 @@
 // The user's objects that a step touches: parameters, buffers, gradients, optimizer state, as lists whose positions give names in a Graph.
 #pragma once
 
+#include "autograd/autograd_graph.h"
 #include "autograd/capture.h"
 #include "autograd/slots.h"
 #include "runtime/guards.h"
@@ -18,7 +19,8 @@ namespace tandem {
 
 class World {
  public:
-  World(std::shared_ptr<torch::nn::Module> model, torch::optim::Optimizer& optimizer);
+  /// Both may be nullptr: then nothing is known before a step but its inputs.
+  World(std::shared_ptr<torch::nn::Module> model, torch::optim::Optimizer* optimizer);
 
   /// Notices parameters, buffers and param groups that were replaced or added since the last call.
   void refresh();
@@ -35,7 +37,8 @@ class World {
   /// Leaf of the n-th parameter of the optimizer.
   std::size_t leaf_of(std::size_t param) const { return param_leaf_[param]; }
 
-  torch::optim::Optimizer& optimizer() { return optimizer_; }
+  torch::optim::Optimizer& optimizer() { return *optimizer_; }
+  const LeafSet& leaf_set() const { return leaf_set_; }
   OptimizerFormula* formula() { return formula_.get(); }
 
   /// The tensors that exist before a step, for the recorder. `drops_gradients`: zero_grad is going to drop the optimizer's.
@@ -48,6 +51,8 @@ class World {
     std::vector<StateTensor> state;
   };
   Present present(const std::vector<at::Tensor>& inputs) const;
+  /// Version counters of what known() lists, in its order.
+  std::vector<std::uint32_t> versions(const Present& present, bool drops_gradients) const;
   at::Tensor resolve(Role role, std::int32_t index, const Present& present) const;
 
  private:
@@ -55,7 +60,8 @@ class World {
   void rebuild();
 
   std::shared_ptr<torch::nn::Module> model_;
-  torch::optim::Optimizer& optimizer_;
+  torch::optim::Optimizer* optimizer_;
+  LeafSet leaf_set_;
   std::unique_ptr<OptimizerFormula> formula_;
   std::vector<std::shared_ptr<torch::nn::Module>> submodules_;
   std::vector<NamedTensor> leaves_, buffers_, extra_;

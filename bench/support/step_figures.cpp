@@ -101,15 +101,19 @@ CompiledFigures figures_of(const PlanReport& plan) {
   f.saved_bytes = plan.saved_bytes;
   f.recomputed_bytes = plan.recomputed_bytes;
   f.arena_bytes = plan.arena_bytes;
+  f.replay = plan.replay;
+  f.replay_us = plan.replay_us;
+  f.guard_us = plan.guard_us;
+  f.host_ops = plan.host_ops;
   return f;
 }
 
 }  // namespace
 
-StepFigures measure_step(const std::string& name, std::int64_t steps) {
+StepFigures measure_step(const std::string& name, std::int64_t steps, Replay replay) {
   CountingAllocator& counter = CountingAllocator::install();
   Model eager_model(name), compiled_model(name);
-  TrainStep train(compiled_model.workload.module, *compiled_model.optimizer, compiled_model.workload.loss);
+  TrainStep train(compiled_model.workload.module, *compiled_model.optimizer, compiled_model.workload.loss, {.replay = replay});
   const auto [x, y] = eager_model.workload.data(eager_model.workload.batch);
   const auto [small_x, small_y] = eager_model.workload.data(eager_model.workload.small_batch);
 

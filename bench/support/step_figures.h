@@ -1,6 +1,8 @@
 // Eager against compiled for one workload, measured in one process, step by step in turn.
 #pragma once
 
+#include <tandem/options.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -19,6 +21,9 @@ struct CompiledFigures {
   double max_error_ratio = 0;
   std::int64_t nodes = 0, groups = 0, kernels = 0, launches = 0, library_calls = 0, barriers = 0;
   std::int64_t saved_bytes = 0, recomputed_bytes = 0, arena_bytes = 0;
+  std::string replay;  // forward, full or trusted
+  double replay_us = 0, guard_us = 0;
+  std::int64_t host_ops = 0;
 };
 
 struct StepFigures {
@@ -30,8 +35,8 @@ struct StepFigures {
   std::string reason;  // why there are no compiled figures
 };
 
-/// `steps` timed steps of each kind after the warm-up. Installs the counting allocator. Throws Error for an unknown workload.
-StepFigures measure_step(const std::string& workload, std::int64_t steps);
+/// `steps` timed steps of each kind after the warm-up, with Options::replay as given. Installs the counting allocator. Throws Error for an unknown workload.
+StepFigures measure_step(const std::string& workload, std::int64_t steps, Replay replay = Replay::automatic);
 
 /// One line, one object; figures that are not known are null.
 std::string to_json(const StepFigures& figures);

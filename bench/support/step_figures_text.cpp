@@ -7,7 +7,8 @@ namespace tandem::bench {
 namespace {
 
 constexpr const char* row_format =
-    "{:<13}{:>8}{:>10}{:>12}{:>9}{:>10}{:>12}{:>10}{:>12}{:>11}{:>14}{:>11}{:>10}{:>13}{:>11}{:>8}{:>8}{:>9}{:>9}  {}\n";
+    "{:<13}{:>8}{:>10}{:>12}{:>9}{:>10}{:>12}{:>10}{:>12}{:>11}{:>14}{:>11}{:>10}{:>13}{:>11}{:>8}{:>8}{:>9}{:>9}{:>9}{:>10}{:>10}{:>10}  "
+    "{}\n";
 
 std::string time_text(double ms) { return fmt::format("{:.3f}", ms); }
 std::string mib_text(std::int64_t bytes) { return fmt::format("{:.2f}", static_cast<double>(bytes) / (1 << 20)); }
@@ -49,27 +50,32 @@ std::string to_json(const StepFigures& figures) {
   j["recomputed_bytes"] = known(&CompiledFigures::recomputed_bytes);
   j["arena_bytes"] = known(&CompiledFigures::arena_bytes);
   j["saved_bytes"] = known(&CompiledFigures::saved_bytes);
+  j["replay"] = known(&CompiledFigures::replay);
+  j["replay_us"] = known(&CompiledFigures::replay_us);
+  j["guard_us"] = known(&CompiledFigures::guard_us);
+  j["host_ops"] = known(&CompiledFigures::host_ops);
   return j.dump();
 }
 
 std::string table_head() {
   return fmt::format(row_format, "workload", "threads", "eager ms", "compiled ms", "speedup", "first ms", "compile ms", "check ms",
                      "reshape ms", "eager MiB", "compiled MiB", "check MiB", "held MiB", "eager allocs", "allocs", "error", "nodes",
-                     "kernels", "library", "plan");
+                     "kernels", "library", "replay", "host ops", "host us", "guard us", "plan");
 }
 
 std::string table_row(const StepFigures& figures) {
   const std::string eager_ms = time_text(figures.eager_ms), eager_mib = mib_text(figures.eager_peak_bytes);
   if (!figures.compiled) {
     return fmt::format(row_format, figures.workload, figures.threads, eager_ms, "-", "-", "-", "-", "-", "-", eager_mib, "-", "-", "-",
-                       figures.eager_allocations_per_step, "-", "-", "-", "-", "-", "inactive: " + figures.reason);
+                       figures.eager_allocations_per_step, "-", "-", "-", "-", "-", "-", "-", "-", "-", "inactive: " + figures.reason);
   }
   const CompiledFigures& c = *figures.compiled;
   return fmt::format(row_format, figures.workload, figures.threads, eager_ms, time_text(c.ms),
                      fmt::format("{:.2f}", figures.eager_ms / c.ms), time_text(c.first_step_ms), time_text(c.compile_ms),
                      time_text(c.check_ms), time_text(c.reshape_ms), eager_mib, mib_text(c.peak_bytes), mib_text(c.check_peak_bytes),
                      mib_text(c.held_bytes), figures.eager_allocations_per_step, c.allocations_per_step,
-                     fmt::format("{:.3f}", c.max_error_ratio), c.nodes, c.kernels, c.library_calls, "active");
+                     fmt::format("{:.3f}", c.max_error_ratio), c.nodes, c.kernels, c.library_calls, c.replay, c.host_ops,
+                     fmt::format("{:.1f}", c.replay_us), fmt::format("{:.1f}", c.guard_us), "active");
 }
 
 }  // namespace tandem::bench

@@ -25,6 +25,14 @@ inline std::string versions(const TrainState& state) {
   return text;
 }
 
+/// Empty when no element is farther away than `tolerance` with kernels; bit for bit without.
+inline std::string distance(const at::Tensor& found, const at::Tensor& expected, double tolerance) {
+  if (!with_kernels()) return difference(found, expected);
+  if (found.sizes() != expected.sizes()) return "has other sizes";
+  const double gap = found.numel() == 0 ? 0 : (found.detach().to(at::kDouble) - expected.detach().to(at::kDouble)).abs().max().item<double>();
+  return gap <= tolerance ? "" : fmt::format("is off by {:g}", gap);
+}
+
 /// Empty when all elements are within the tolerance.
 inline std::string far_apart(const TrainState& found, const TrainState& expected, double tolerance) {
   for (std::size_t i = 0; i < expected.tensors.size(); i++) {

@@ -154,9 +154,11 @@ TEST(Guards, Autocast) {
 
 TEST(Guards, AHookOnAParameter) {
   Lockstep l([] { return mlp(); });
-  expect_noticed(l, "parameter 'first.weight' has a gradient hook, expected none",
+  expect_noticed(l, "parameter 'first.weight': expected a gradient hook: no, found: yes",
                  [](Toy& t) { t.module->named_parameters()["first.weight"].register_hook([](const at::Tensor& g) { return g * 2; }); });
-  EXPECT_FALSE(l.report().active);
+  l.steps(4, batch);
+  EXPECT_TRUE(l.report().active) << l.report().to_string();
+  EXPECT_EQ(l.report().plans.back().replay, "full");
 }
 
 TEST(Guards, AHookThatIsRemovedAgain) {
@@ -257,9 +259,19 @@ struct Captured {
   }
 };
 
-TEST(Guards, ACapturedTensorThatIsGone) {
+TEST(Guards, ACapturedTensorThatIsAnotherIsBoundAnew) {
   Captured make;
   Lockstep l([&] { return make(); });
+  l.activate(batch);
+  for (auto& t : make.of_side) *t = torch::full({4}, 0.25);
+  EXPECT_TRUE(l.step(batch(100)).compiled);
+}
+
+TEST(Guards, ACapturedTensorOfATrustedClosureThatIsGone) {
+  Captured make;
+  auto options = watched();
+  options.replay = Replay::trusted;
+  Lockstep l([&] { return make(); }, options);
   l.activate(batch);
   for (auto& t : make.of_side) *t = torch::full({4}, 0.25);
   EXPECT_FALSE(l.step(batch(100)).compiled);

@@ -235,8 +235,20 @@ class SignOptimizer : public optim::Optimizer {
   int steps = 0;
 };
 
-TEST(UnknownOptimizer, OneOfTheUsersOwnRunsEagerBehindThePlan) {
+TEST(UnknownOptimizer, OneOfTheUsersOwnIsReplayedInEachStep) {
   Lockstep l([] { return mlp([](auto p) { return std::make_unique<SignOptimizer>(std::move(p)); }); });
+  l.steps(8, batch);
+  const auto r = l.report();
+  EXPECT_TRUE(r.active) << r.to_string();
+  EXPECT_EQ(r.optimizer, "unknown to Tandem, replayed in each step");
+  EXPECT_GT(r.plans.back().nodes_update, 0);
+  EXPECT_EQ(r.plans.back().replay, "full");
+}
+
+TEST(UnknownOptimizer, OneOfTheUsersOwnRunsEagerBehindATrustedPlan) {
+  auto options = watched();
+  options.replay = Replay::trusted;
+  Lockstep l([] { return mlp([](auto p) { return std::make_unique<SignOptimizer>(std::move(p)); }); }, options);
   l.steps(8, batch);
   const auto r = l.report();
   EXPECT_TRUE(r.active) << r.to_string();
@@ -255,7 +267,7 @@ TEST(UnknownOptimizer, ASubclassOfAKnownOneIsUnknown) {
   Lockstep l([] { return mlp([](auto p) { return std::make_unique<Twice>(std::move(p), optim::AdamOptions(0.01)); }); });
   l.steps(8, batch);
   EXPECT_TRUE(l.report().active) << l.report().to_string();
-  EXPECT_EQ(l.report().optimizer, "unknown to Tandem, eager behind the plan");
+  EXPECT_EQ(l.report().optimizer, "unknown to Tandem, replayed in each step");
 }
 
 TEST(UnknownOptimizer, LbfgsRunsEagerBehindThePlan) {

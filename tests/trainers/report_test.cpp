@@ -18,6 +18,13 @@ PlanReport a_plan() {
   p.id = 7;
   p.guard = "float32 [32, 20], int64 [32]";
   p.active = true;
+  p.replay = "full";
+  p.replay_reason = "a hook";
+  p.replay_us = 30.5;
+  p.guard_us = 4.5;
+  p.host_ops = 22;
+  p.run_time_numbers = 3;
+  p.breaks = {{"node 9", "cut"}};
   p.steps = 50;
   p.nodes_forward = 11;
   p.nodes_backward = 12;
@@ -154,7 +161,8 @@ TEST(ReportJson, HasEachFieldOfTheReport) {
 TEST(ReportJson, HasEachFieldOfAPlan) {
   const Json j = Json::parse(a_report().to_json())["plans"];
   const Json expected = Json::parse(R"([{
-    "id": 7, "guard": "float32 [32, 20], int64 [32]", "active": true, "reason": "", "steps": 50,
+    "id": 7, "guard": "float32 [32, 20], int64 [32]", "active": true, "reason": "", "replay": "full", "replay_reason": "a hook", "replay_us": 30.5, "guard_us": 4.5, "host_ops": 22,
+    "run_time_numbers": 3, "breaks": [{"node": "node 9", "sentence": "cut"}], "steps": 50,
     "nodes_forward": 11, "nodes_backward": 12, "nodes_update": 13, "nodes_folded": 14, "nodes_skipped": 15, "groups": 16,
     "kernels": 17, "launches": 18, "library_calls": 19, "barriers": 20,
     "saved_bytes": 2048, "recomputed_nodes": 21, "recomputed_bytes": 4096, "arena_bytes": 8192, "compiler": "clang", "max_error_ratio": 0.0, "record_ms": 1.25, "compile_ms": 2.5, "check_ms": 5.0,

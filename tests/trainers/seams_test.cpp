@@ -263,5 +263,36 @@ TEST_F(ProblemFolder, ThatCannotBeWrittenIsReported) {
   EXPECT_EQ(r.problems.size(), 1u);
 }
 
+TEST(Seams, AFaultThatTheFirstBatchesDidNotShowIsFoundByAShadowStep) {
+  if (!with_kernels()) GTEST_SKIP() << "this run is without generated kernels";
+  std::string changed;
+  const WithSeams on({.captured = {}, .planned = wrong_constant(changed)});
+  Options o = watched();
+  o.shadow_every = 3;
+  Lockstep l(
+      [] {
+        return make_toy<MlpNet>(momentum_sgd, [](MlpNet& net, const at::Tensor& x, const at::Tensor&) {
+          const auto h = net.forward(x) + x.sum(1, /*keepdim=*/true);
+          return torch::where(h > 50, h * 0.5, h).square().mean();
+        });
+      },
+      o);
+  l.activate(batch);
+  ASSERT_FALSE(changed.empty());
+  l.step(batch(20));
+  auto large = batch(21);
+  large[0] *= 1e4;
+  EXPECT_FALSE(l.step(large).compiled);  // the shadow step: eager's own tensors are right
+  const auto r = l.report();
+  EXPECT_FALSE(r.active);
+  EXPECT_EQ(events(r, "retired"), 1);
+  EXPECT_EQ(r.reason.rfind("a shadow step no longer agrees with the plan: generation check: ", 0), 0u) << r.reason;
+  EXPECT_NE(r.reason.find(changed), std::string::npos) << r.reason;
+  ASSERT_EQ(r.problems.size(), 1u);
+  const auto problem = parse_problem(r.problems[0]);
+  EXPECT_EQ(problem.sentence, r.reason);
+  EXPECT_FALSE(replay(problem).passed);
+}
+
 }  // namespace
 }  // namespace tandem::test

@@ -51,11 +51,17 @@ TEST(Shadow, ShadowStepsInAnAccumulation) {
   EXPECT_GE(l.report().shadow_steps, 4);
 }
 
-/// Runs a loss that reads host state until a plan is active; then changes the state and runs on until the shadow step.
+Options trusting(std::int64_t every) {
+  Options o = shadowed(every);
+  o.replay = Replay::trusted;
+  return o;
+}
+
+/// Runs a loss that is trusted and reads host state until a plan is active; then changes the state and runs on until the shadow step.
 Report changed_under_a_plan(const std::function<at::Tensor(MlpNet&, const at::Tensor&, int)>& loss) {
   const auto state = std::make_shared<int>(1);
   Toy toy = mlp_with([=](MlpNet& net, const at::Tensor& x, const at::Tensor&) { return loss(net, x, *state); })();
-  TrainStep step(toy.module, *toy.optimizer, toy.loss, shadowed(4));
+  TrainStep step(toy.module, *toy.optimizer, toy.loss, trusting(4));
   StepResult r;
   for (int i = 0; i < 6 && !r.compiled; i++) r = step.run(batch(1));
   EXPECT_TRUE(r.compiled) << step.report().to_string();
@@ -88,7 +94,7 @@ TEST(Shadow, AnotherCapturedTensorRetiresThePlan) {
   const auto first = torch::full({4}, 0.5), second = torch::full({4}, 0.25);
   const auto r = changed_under_a_plan(
       [=](MlpNet& net, const at::Tensor& x, int state) { return (net.forward(x) * (state == 1 ? first : second)).square().mean(); });
-  EXPECT_TRUE(says(r, "the step reads another captured tensor than the one recorded, expected the same")) << r.reason;
+  EXPECT_TRUE(says(r, "reads a tensor that no recorded op made and that is another one in each step")) << r.reason;
 }
 
 TEST(Shadow, ARetiredStepStaysEagerAndRight) {
@@ -99,7 +105,7 @@ TEST(Shadow, ARetiredStepStaysEagerAndRight) {
         return mlp_with(
             [state](MlpNet& net, const at::Tensor& x, const at::Tensor&) { return net.forward(x).square().mean() * (0.25 * *state); })();
       },
-      shadowed(2));
+      trusting(2));
   l.activate(batch);
   for (auto& s : states) *s = 2;  // the next step is a shadow step
   for (std::uint64_t i = 50; i < 56; i++) {
@@ -107,6 +113,32 @@ TEST(Shadow, ARetiredStepStaysEagerAndRight) {
     for (auto& s : states) ++*s;
   }
   EXPECT_FALSE(l.report().active);
+}
+
+TEST(Shadow, TheirDistanceDoublesByDefault) {
+  Lockstep l([] { return mlp(); }, shadowed(0));
+  l.activate(batch);
+  std::vector<int> shadows;
+  for (int i = 2; i <= 16 + 32 + 64; i++)
+    if (!l.step(batch(std::uint64_t(i))).compiled) shadows.push_back(i);
+  EXPECT_EQ(shadows, (std::vector<int>{16, 48, 112}));
+}
+
+TEST(Shadow, AStepThatTheHostMovesOnIsNoFaultOfThePlan) {
+  auto states = std::vector<std::shared_ptr<int>>();
+  Lockstep l(
+      [&] {
+        const auto state = states.emplace_back(std::make_shared<int>(1));
+        return mlp_with(
+            [state](MlpNet& net, const at::Tensor& x, const at::Tensor&) { return net.forward(x).square().mean() * (0.25 * *state); })();
+      },
+      shadowed(3));
+  for (std::uint64_t i = 0; i < 20; i++) {
+    for (auto& s : states) ++*s;
+    l.step(batch(i));
+  }
+  EXPECT_TRUE(l.report().active) << l.report().to_string();
+  EXPECT_EQ(events(l.report(), "retired"), 0);
 }
 
 TEST(Shadow, ABranchOnTheTrainFlagIsNoHostState) {

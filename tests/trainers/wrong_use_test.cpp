@@ -184,7 +184,7 @@ TEST(WrongUse, OptionsThatMakeNoSense) {
   EXPECT_EQ(error_of_options({.clip_grad_value = nan}), "Options::clip_grad_value: expected a number of at least 0, found nan");
   EXPECT_EQ(error_of_options({.clip_grad_value = -0.5}), "Options::clip_grad_value: expected a number of at least 0, found -0.5");
   EXPECT_EQ(error_of_options({.accumulate = 0}), "Options::accumulate: expected a number of at least 1, found 0");
-  EXPECT_EQ(error_of_options({.shadow_every = 1}), "Options::shadow_every: expected a number of at least 2, found 1");
+  EXPECT_EQ(error_of_options({.shadow_every = 1}), "Options::shadow_every: expected 0 or a number of at least 2, found 1");
   EXPECT_EQ(error_of_options({.max_plans = 0}), "Options::max_plans: expected a number of at least 1, found 0");
 }
 
