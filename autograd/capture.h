@@ -46,6 +46,7 @@ struct Recording {
   std::size_t first_update = 0;  // node at which the optimizer's step began
   std::vector<CapturedStorage> captured;
   std::vector<WeakStorage> storages;  // by StorageId
+  bool generator_moved = false;       // by hand, or by another thread, in a step that draws no random number itself
   std::vector<Alive> alive;           // ascending
   std::vector<double> memory;         // live bytes of what the step made, after each node; empty without audit
   std::vector<std::uint64_t> hashes;  // per node, of the storages of its results after it ran; empty without audit, 0 where unknown

@@ -73,8 +73,12 @@ void Recorder::measure_memory(const Node& node) {
 }
 
 Recording Recorder::finish() {
-  if (audit_ && !refused() && generator_hash() != generator_)
-    refuse("the random generator moved outside the recorded random ops, expected it where the last of them left it");
+  if (audit_ && !refused() && generator_hash() != generator_) {
+    const auto& nodes = recording_.graph.nodes;
+    recording_.generator_moved = true;
+    if (std::any_of(nodes.begin(), nodes.end(), [](const Node& n) { return n.effects.random; }))
+      refuse("the random generator moved outside the recorded random ops, expected it where the last of them left it");
+  }
   for (auto& c : recording_.captured) c.version_at_end = c.version.enabled() ? c.version.current_version() : 0;
   if (recording_.graph.nodes.empty()) refuse("no op was recorded, expected the step to run LibTorch ops on the calling thread");
   return std::move(recording_);

@@ -220,6 +220,11 @@ class Resolver {
     }
   }
 
+  /// Whole numbers have one zero only.
+  bool is_whole_zero(const Resolved& r) const {
+    return r.known(0) && r.argument >= 0 && std::holds_alternative<std::int64_t>(n_.args[static_cast<std::size_t>(r.argument)].constant);
+  }
+
   /// A value that needs no step: comparisons of what is known, the sign of a known number, a factor of one.
   std::optional<Resolved> simpler(const Expression& e) {
     if (e.a < 0) return std::nullopt;
@@ -227,7 +232,7 @@ class Resolver {
     const bool number = a.kind == Resolved::Kind::number;
     if (a.kind == Resolved::Kind::text && b.kind == Resolved::Kind::text && (e.term == Term::eq || e.term == Term::ne))
       return of_number((a.text == b.text) == (e.term == Term::eq));
-    if (e.term == Term::neg && number) return of_number(-a.value);
+    if (e.term == Term::neg && number) return of_number(is_whole_zero(a) ? 0 : -a.value);
     if (e.term == Term::logical_not && number) return of_number(a.value == 0);
     if (number && b.kind == Resolved::Kind::number) {
       if (const auto truth = compare(e.term, a.value, b.value)) return of_number(*truth);

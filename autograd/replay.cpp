@@ -6,6 +6,7 @@
 #include "autograd/observed.h"
 #include "autograd/placeholder.h"
 
+#include <c10/core/InferenceMode.h>
 #include <c10/core/TensorImpl.h>
 
 #include <algorithm>
@@ -287,7 +288,7 @@ std::string Replayer::mismatch(const c10::OperatorHandle& op) const {
   return "argument '" + name + "' of " + describe(node) + " is not the recorded one";
 }
 
-at::Tensor Replayer::placeholder(ValueId id) {
+at::Tensor Replayer::placeholder(ValueId id, bool of_normal) {
   if (id < 0) return {};
   const auto& v = tape_->graph().values[std::size_t(id)];
   auto& p = places_[std::size_t(v.storage)];
@@ -300,7 +301,9 @@ at::Tensor Replayer::placeholder(ValueId id) {
     p.weak = storage.getWeakStorageImpl();
   }
   const auto& shape = tape_->shape(id);
-  auto impl = c10::make_intrusive<c10::TensorImpl>(std::move(storage), shape.keys, shape.type);
+  // In inference mode a view of a normal tensor is a normal tensor.
+  auto impl = of_normal ? c10::make_intrusive<c10::TensorImpl>(c10::TensorImpl::VIEW, std::move(storage), shape.keys, shape.type)
+                        : c10::make_intrusive<c10::TensorImpl>(std::move(storage), shape.keys, shape.type);
   const auto offset = p.shift == 0 ? v.offset : v.offset + p.shift / std::int64_t(shape.type.itemsize());
   impl->set_sizes_and_strides(v.sizes, v.strides, offset);
   return at::Tensor(std::move(impl));
@@ -324,6 +327,16 @@ void Replayer::unveil() {
   veiled_.clear();
 }
 
+/// Whether, in inference mode, the value is a view of an argument that is no inference tensor.
+bool Replayer::views_normal(const torch::jit::Stack& stack, std::size_t first, ValueId id) const {
+  if (!c10::InferenceMode::is_enabled() || id < 0) return false;
+  const auto* impl = places_[std::size_t(tape_->graph().values[std::size_t(id)].storage)].impl;
+  return impl && std::any_of(stack.begin() + std::ptrdiff_t(first), stack.end(), [&](const c10::IValue& v) {
+           return v.isTensor() && v.toTensor().defined() && v.toTensor().has_storage() && !v.toTensor().is_inference() &&
+                  v.toTensor().storage().unsafeGetStorageImpl() == impl;
+         });
+}
+
 void Replayer::answer(torch::jit::Stack& stack) {
   veil_written();
   const auto& call = tape_->calls()[position_];
@@ -339,7 +352,7 @@ void Replayer::answer(torch::jit::Stack& stack) {
           t.unsafeGetTensorImpl()->set_sizes_and_strides(v.sizes, v.strides, t.storage_offset());
       }
     } else if (r.is == Tape::Is::tensor) {
-      results.emplace_back(placeholder(r.argument->values[0]));
+      results.emplace_back(placeholder(r.argument->values[0], views_normal(stack, first, r.argument->values[0])));
     } else if (r.is == Tape::Is::tensors) {
       c10::List<at::Tensor> list;
       for (auto v : r.argument->values) list.push_back(placeholder(v));

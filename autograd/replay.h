@@ -78,7 +78,8 @@ class Replayer : public OpListener {
   bool stop(std::int32_t at);
   bool read(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack& stack);
   bool takes_results(const torch::jit::Stack& stack, std::size_t first);
-  at::Tensor placeholder(ValueId v);
+  at::Tensor placeholder(ValueId v, bool of_normal = false);
+  bool views_normal(const torch::jit::Stack& stack, std::size_t first, ValueId v) const;
   bool is_held(StorageId s) const;
   std::string mismatch(const c10::OperatorHandle& op) const;
 

@@ -45,6 +45,8 @@ std::string c_number(double value, c10::ScalarType compute) {
   return *sign ? "(" + text + ")" : text;
 }
 
+bool is_library_call(Term t) { return t == Term::log1p || t == Term::expm1 || t == Term::sin || t == Term::cos || t == Term::pow; }
+
 std::string c_element(const std::string& value, c10::ScalarType to) {
   if (to == c10::ScalarType::Bool) return fmt::format("(unsigned char)({} != 0)", value);
   const bool narrow = to == c10::ScalarType::Byte || to == c10::ScalarType::Char || to == c10::ScalarType::Short;

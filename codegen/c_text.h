@@ -15,6 +15,9 @@ std::string c_number(double value, c10::ScalarType compute);
 /// The value of a step or convert whose operands are the variables v<a>, v<b>, v<c>.
 std::string c_value(const Instruction&, c10::ScalarType compute);
 
+/// Whether the term is a call of the C library, for which no vector code is made.
+bool is_library_call(Term);
+
 /// The variable `value` of the compute dtype as an element of memory.
 std::string c_element(const std::string& value, c10::ScalarType to);
 

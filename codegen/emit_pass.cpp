@@ -90,10 +90,13 @@ bool Emitter::open_blocks(const Pass& p) {
 void Emitter::simd_loop(const Pass& p) {
   std::vector<std::string> sums, most, least;
   const char* key = single() ? "int" : "long";
+  // Without vectors a block is one long chain of additions: in double it costs the same and loses nothing.
+  const bool chain =
+      std::any_of(p.code.begin(), p.code.end(), [&](std::int32_t i) { return at(i).kind == Is::step && is_library_call(at(i).term); });
   for (std::int32_t i : p.ends) {
     if (!runs_along_last_dim(i)) continue;
     const bool sum = at(i).term == Term::row_sum;
-    out_.line(sum ? fmt::format("{} r{} = 0;", c_type(loop_.compute), i)
+    out_.line(sum ? fmt::format("{} r{} = 0;", chain ? "double" : c_type(loop_.compute), i)
                   : fmt::format("{} r{} = {}_KEY_FIRST{};", key, i, at(i).term == Term::row_max ? "MAX" : "MIN", single() ? "_F" : ""));
     (sum ? sums : at(i).term == Term::row_max ? most : least).push_back(fmt::format("r{}", i));
   }

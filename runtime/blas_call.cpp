@@ -86,10 +86,11 @@ bool BlasCall::can_run(const Graph& g, const Node& n) {
   if (g.storage_of(n.results[0].values[0]).device.type() != c10::DeviceType::CPU) return false;
   const bool is_float = result.dtype == c10::ScalarType::Float, is_double = result.dtype == c10::ScalarType::Double;
   if (!(is_float && sgemm()) && !(is_double && dgemm())) return false;
-  for (ValueId v : {p.a, p.b, n.results[0].values[0]}) {
-    if (!is_plain_matrix(g.values[v]) || g.values[v].dtype != result.dtype || matrix_of(g, v).leading <= 0) return false;
-  }
-  if (matrix_of(g, n.results[0].values[0]).transposed != 'N') return false;
+  if (!is_plain_matrix(result) || result.dtype != g.values[p.a].dtype) return false;
+  const bool one_column = is_one_column(result);
+  if (!one_column && (result.strides[1] != 1 || (result.sizes[0] > 1 && result.strides[0] < result.sizes[1]))) return false;
+  for (ValueId v : {p.a, p.b})
+    if (!is_plain_matrix(g.values[v]) || g.values[v].dtype != result.dtype || matrix_of(g, v, one_column).leading <= 0) return false;
   if (p.addend < 0) return true;
   const auto& c = g.values[p.addend];
   if (c.dtype != result.dtype || c.sizes.size() > 2 || c.conj || c.neg || c.zero) return false;
@@ -98,28 +99,39 @@ bool BlasCall::can_run(const Graph& g, const Node& n) {
   return true;
 }
 
-/// Row by row memory is column by column memory of the transposed matrix: 'N' where rows are contiguous, 'T' where columns are.
-BlasCall::Matrix BlasCall::matrix_of(const Graph& g, ValueId id) {
+/// Row by row memory is column by column memory of the transposed matrix, so LibTorch lets BLAS compute the transposed product; but not where the result
+/// is one column. Of two descriptions of the same memory (one row, one column) it decides which bits come out, so the choice is LibTorch's.
+BlasCall::Matrix BlasCall::matrix_of(const Graph& g, ValueId id, bool by_columns) {
   const auto& v = g.values[id];
   Matrix m{v.storage, v.offset * std::int64_t(c10::elementSize(v.dtype)), v.sizes[0], v.sizes[1], v.strides[0], v.strides[1], 'N', 0};
-  auto leading = [&](std::int64_t stride, std::int64_t lines, std::int64_t length) -> std::int64_t {
-    const auto ld = lines == 1 ? std::max<std::int64_t>(length, 1) : stride;
-    return ld >= length && ld < std::numeric_limits<int>::max() ? ld : 0;
-  };
-  if (m.column_stride == 1 || m.columns == 1) m.leading = int(leading(m.row_stride, m.rows, m.columns));
-  if (m.leading <= 0 && (m.row_stride == 1 || m.rows == 1)) {
+  const auto [lines, length] = by_columns ? std::pair(m.columns, m.rows) : std::pair(m.rows, m.columns);
+  const auto [between_lines, along] = by_columns ? std::pair(m.column_stride, m.row_stride) : std::pair(m.row_stride, m.column_stride);
+  std::int64_t leading = 0;
+  if (along == 1 && between_lines >= std::max<std::int64_t>(1, length)) {
+    leading = between_lines;
+  } else if (between_lines == 1 && along >= std::max<std::int64_t>(1, lines)) {
     m.transposed = 'T';
-    m.leading = int(leading(m.column_stride, m.columns, m.rows));
+    leading = along;
+  } else if ((m.columns == 1 || m.column_stride == 1) && (m.rows == 1 || m.row_stride == m.columns)) {
+    // LibTorch multiplies a contiguous copy of it, which looks the same.
+    m.transposed = by_columns ? 'T' : 'N';
+    leading = m.columns;
   }
+  m.leading = leading < std::numeric_limits<int>::max() ? int(leading) : 0;
   return m;
 }
+
+bool BlasCall::is_one_column(const Value& result) { return result.sizes[1] == 1 && result.strides[0] == 1; }
 
 BlasCall::BlasCall(const Graph& g, const Node& n) {
   Parts p;
   if (!split(g, n, p)) throw InternalError(describe(n) + " is no matrix product");
-  a_ = matrix_of(g, p.a);
-  b_ = matrix_of(g, p.b);
-  result_ = matrix_of(g, n.results[0].values[0]);
+  const ValueId result = n.results[0].values[0];
+  one_column_ = is_one_column(g.values[result]);
+  a_ = matrix_of(g, p.a, one_column_);
+  b_ = matrix_of(g, p.b, one_column_);
+  result_ = matrix_of(g, result, one_column_);
+  if (result_.rows == 1 || one_column_) result_.leading = int(one_column_ ? result_.rows : result_.columns);
   alpha_ = p.alpha;
   beta_ = p.beta;
   is_double_ = g.values[p.a].dtype == c10::ScalarType::Double;
@@ -152,12 +164,14 @@ void BlasCall::run_as(Slots& slots, double alpha_number, double beta_number) con
   if (has_addend_ && beta != T(0)) copy_addend<T>(slots);
   auto at = [&](const Matrix& m) { return reinterpret_cast<T*>(slots.base(m.storage) + m.byte_offset); };
   const int rows = int(result_.rows), columns = int(result_.columns), inner = int(a_.columns);
+  const Matrix &first = one_column_ ? a_ : b_, &second = one_column_ ? b_ : a_;
+  const int &m = one_column_ ? rows : columns, &n = one_column_ ? columns : rows;
   if constexpr (std::is_same_v<T, float>)
-    sgemm()(&b_.transposed, &a_.transposed, &columns, &rows, &inner, &alpha, at(b_), &b_.leading, at(a_), &a_.leading, &beta, at(result_),
-            &result_.leading);
+    sgemm()(&first.transposed, &second.transposed, &m, &n, &inner, &alpha, at(first), &first.leading, at(second), &second.leading, &beta,
+            at(result_), &result_.leading);
   else
-    dgemm()(&b_.transposed, &a_.transposed, &columns, &rows, &inner, &alpha, at(b_), &b_.leading, at(a_), &a_.leading, &beta, at(result_),
-            &result_.leading);
+    dgemm()(&first.transposed, &second.transposed, &m, &n, &inner, &alpha, at(first), &first.leading, at(second), &second.leading, &beta,
+            at(result_), &result_.leading);
 }
 
 void BlasCall::run(Slots& slots, const std::vector<double>& scalars) const {

@@ -31,7 +31,8 @@ class BlasCall {
     double value = 1;
     std::int32_t scalar = -1;
   };
-  static Matrix matrix_of(const Graph& graph, ValueId v);
+  static Matrix matrix_of(const Graph& graph, ValueId v, bool by_columns);
+  static bool is_one_column(const Value& result);
   template <class T>
   void run_as(Slots& slots, double alpha, double beta) const;
   template <class T>
@@ -41,7 +42,7 @@ class BlasCall {
 
   Matrix a_, b_, result_, addend_;
   Factor alpha_, beta_;
-  bool has_addend_ = false, is_double_ = false;
+  bool has_addend_ = false, is_double_ = false, one_column_ = false;
 };
 
 }  // namespace tandem

@@ -3,6 +3,7 @@
 #include "autograd/audit.h"
 #include "autograd/interpret.h"
 #include "autograd/op.h"
+#include "autograd/support/sentence.h"
 #include "autograd/verify.h"
 #include "runtime/reference.h"
 
@@ -86,7 +87,7 @@ std::string first_wrong_call(const Graph& graph, const RunAll& run, const EagerS
   constexpr double far = 1e-4;  // relative to the largest element: well above rounding, well below a wrong constant
   Contents expected;
   {
-    GeneratorScope generator(eager.generator_before);
+    GeneratorScope generator(graph, eager.generator_before);
     Interpreter interpreter(graph);
     interpreter.run(private_copy(graph, eager.before), [&](std::size_t i, Slots& slots) {
       if (!content_is_arbitrary(graph.nodes[i]))
@@ -94,7 +95,7 @@ std::string first_wrong_call(const Graph& graph, const RunAll& run, const EagerS
     });
   }
   std::string first_far, first_different;
-  GeneratorScope generator(eager.generator_before);
+  GeneratorScope generator(graph, eager.generator_before);
   run([&](const Plan& plan, Executor& executor, std::size_t call, Slots& slots) {
     if (!first_far.empty()) return;
     for (ValueId v : executor.made_by(call)) {
@@ -123,7 +124,7 @@ Verdict check_capture(const Graph& graph, const EagerStep& eager, const std::vec
                       const std::vector<std::uint64_t>& hashes) {
   const auto missing = missing_node(graph, recorded);
   if (auto fault = verify(graph); !fault.empty()) return failed("capture check: " + join(missing, fault));
-  GeneratorScope generator(eager.generator_before);
+  GeneratorScope generator(graph, eager.generator_before);
   const auto inputs = private_copy(graph, eager.before);
   std::string geometry, first_node;
   GradientKeeper gradients(graph);
@@ -138,13 +139,13 @@ Verdict check_capture(const Graph& graph, const EagerStep& eager, const std::vec
         first_node = describe(n);
     });
   } catch (const std::exception& e) {
-    return failed("capture check: " + join(missing, std::string("the graph does not run: ") + e.what()));
+    return failed("capture check: " + join(missing, "the graph does not run: " + sentence_of(e)));
   }
   auto difference =
       bit_difference(outcome_of(eager, graph), outcome_of(
                                                    graph, inputs, [&](ValueId v) { return interpreter.value(v); }, gradients.gradients()));
   if (difference.empty()) difference = geometry;
-  if (difference.empty() && !bit_equal(generator_state(), eager.generator_after))
+  if (difference.empty() && !generator_stands(graph, eager.generator_after))
     difference = "the random generator ends elsewhere than eager's";
   if (difference.empty()) return {true, "", false, 0};
   if (!first_node.empty()) difference = join(difference, "the first node that differs from the recording is " + first_node);
@@ -188,13 +189,13 @@ Verdict check_generation(const Graph& graph, const Plan& plan, Executor& executo
   const auto inputs = private_copy(plan.graph, eager.before);
   Outcome found;
   {
-    GeneratorScope generator(eager.generator_before);
+    GeneratorScope generator(graph, eager.generator_before);
     executor.run(inputs, [&](std::size_t call, Slots& slots) {
       if (call + 1 == executor.index().update_begin) gradients.keep(slots);
     });
     auto value = [&](ValueId v) { return v < 0 ? at::Tensor() : executor.value(v).clone(); };
     found = outcome_of(plan.graph, inputs, value, gradients.gradients());
-    if (!bit_equal(generator_state(), eager.generator_after)) return failed(generator_moved);
+    if (!generator_stands(graph, eager.generator_after)) return failed(generator_moved);
   }
   executor.end();
   return judge(graph, eager, found, gradients.gradients(), [&](const Observe& observe) {
@@ -210,7 +211,7 @@ Verdict check_generation(const Graph& graph, Chain& chain, const EagerStep& eage
   out.gradients.resize(graph.gradients.size());
   out.kept.resize(graph.gradients.size());
   {
-    GeneratorScope generator(eager.generator_before);
+    GeneratorScope generator(graph, eager.generator_before);
     auto held = chain.nothing_held();
     for (std::size_t i = 0; i < chain.size(); i++) {
       const auto& part = chain[i].plan->graph;
@@ -220,7 +221,7 @@ Verdict check_generation(const Graph& graph, Chain& chain, const EagerStep& eage
       });
       collect(part, chain.executor(i), keeper, out);
     }
-    if (!bit_equal(generator_state(), eager.generator_after)) return failed(generator_moved);
+    if (!generator_stands(graph, eager.generator_after)) return failed(generator_moved);
   }
   chain.end();
   return judge(graph, eager, outcome_of(graph, inputs, out), out.gradients, [&](const Observe& observe) {

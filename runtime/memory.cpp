@@ -91,6 +91,7 @@ class Planner {
 
   Memory placed(const std::vector<Home>& homes) const {
     Memory m;
+    m.blas = switches_.blas;
     m.homes = homes;
     std::vector<Interval> intervals;
     for (std::size_t s = 0; s < homes.size(); s++)
@@ -162,6 +163,7 @@ StorageUses storage_uses(const Graph& g, const Program& p) {
   u.last.assign(g.storages.size(), -1);
   std::unordered_map<NodeId, const Node*> node_at;
   for (const auto& n : g.nodes) node_at[n.id] = &n;
+  const auto escapes = escaping(g);
   std::vector<char> folded(g.storages.size(), false);
   for (const auto& n : g.nodes)
     if (n.folded) for_each_value(n.results, [&](ValueId v) { folded[g.values[v].storage] = true; });
@@ -182,8 +184,14 @@ StorageUses storage_uses(const Graph& g, const Program& p) {
       for_each_value(found->second->args, use);
       for_each_value(found->second->results, use);
     }
-    for (const auto& launch : call.launches)
+    for (const auto& launch : call.launches) {
       for (ValueId v : launch.operands) use(v);
+      // What is handed out must exist even where its contents are arbitrary and no kernel writes it.
+      for (NodeId n : launch.nodes)
+        for_each_value(node_at.at(n)->results, [&](ValueId v) {
+          if (escapes[g.values[v].storage]) use(v);
+        });
+    }
     if (found->second->side != Side::update) boundary = std::int32_t(k);
   }
   // Gradients live until the update begins, used or not: a check looks at them there, and a step that fails leaves them.

@@ -33,6 +33,7 @@ struct Memory {
   std::vector<Block> blocks;  // those in the arena, by storage, then the workspaces by call
   std::int64_t arena_bytes = 0;
   std::int64_t peak_bytes = 0;  // the arena, in use all step, and the most that lives beside it
+  bool blas = true;             // matrix products in given memory are calls of BLAS
   bool operator==(const Memory&) const = default;
 };
 

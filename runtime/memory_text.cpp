@@ -13,6 +13,7 @@ constexpr Home homes[] = {Home::outside, Home::none, Home::arena, Home::own, Hom
 /// Reads
 ///   tandem memory 1
 ///   arena 4096 peak 5120
+///   blas off
 ///   home s0 arena
 ///   block s0 at 0 8192 in 1..4
 ///   block workspace at 8192 512 in 4..4
@@ -27,6 +28,7 @@ class Parser : Cursor {
     expect(" peak ");
     m.peak_bytes = integer<std::int64_t>();
     expect("\n");
+    m.blas = !accept("blas off\n");
     while (accept("home s")) {
       const std::size_t from = at();
       if (integer<std::int64_t>() != std::int64_t(m.homes.size())) fail_at(from, fmt::format("the number {}", m.homes.size()));
@@ -70,6 +72,7 @@ class Parser : Cursor {
 std::string print(const Memory& m) {
   std::string out = fmt::format("tandem memory 1\narena {} peak {}\n", m.arena_bytes, m.peak_bytes);
   auto to = std::back_inserter(out);
+  if (!m.blas) out += "blas off\n";
   for (std::size_t s = 0; s < m.homes.size(); ++s) fmt::format_to(to, "home s{} {}\n", s, name_of(m.homes[s]));
   for (const Block& b : m.blocks)
     fmt::format_to(to, "block {} at {} {} in {}..{}\n", b.storage < 0 ? "workspace" : fmt::format("s{}", b.storage), b.offset, b.bytes,

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace tandem {
@@ -120,6 +121,12 @@ std::string bit_difference(const Outcome& expected, const Outcome& found) {
   return "";
 }
 
+namespace {
+bool draws(const Graph& graph) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& n) { return n.effects.random; });
+}
+}  // namespace
+
 at::Tensor generator_state() {
   SilenceScope quiet;
   auto generator = at::detail::getDefaultCPUGenerator();
@@ -137,6 +144,14 @@ void set_generator(const at::Tensor& state) {
 }  // namespace
 
 GeneratorScope::GeneratorScope(const at::Tensor& state) : saved_(generator_state()) { set_generator(state); }
-GeneratorScope::~GeneratorScope() { set_generator(saved_); }
+GeneratorScope::GeneratorScope(const Graph& graph, const at::Tensor& state) {
+  if (!draws(graph)) return;
+  saved_ = generator_state();
+  set_generator(state);
+}
+GeneratorScope::~GeneratorScope() {
+  if (saved_.defined()) set_generator(saved_);
+}
+bool generator_stands(const Graph& graph, const at::Tensor& state) { return !draws(graph) || bit_equal(generator_state(), state); }
 
 }  // namespace tandem

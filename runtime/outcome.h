@@ -64,11 +64,15 @@ std::string bit_difference(const Outcome& expected, const Outcome& found);
 class GeneratorScope {
  public:
   explicit GeneratorScope(const at::Tensor& state);
+  /// The same if the graph draws random numbers; otherwise the generator is left alone: another thread may be using it.
+  GeneratorScope(const Graph& graph, const at::Tensor& state);
   ~GeneratorScope();
 
  private:
   at::Tensor saved_;
 };
 at::Tensor generator_state();
+/// Whether the generator stands there, or the graph does not care.
+bool generator_stands(const Graph& graph, const at::Tensor& state);
 
 }  // namespace tandem

@@ -24,4 +24,8 @@ struct ErrorRatio {
 };
 ErrorRatio error_ratio(const ReferenceRun& reference, const Outcome& found);
 
+/// Both together. What a few perturbed runs nearly allow is judged again by more of them: that they are all close to each other may be chance.
+ErrorRatio error_ratio(const Graph& graph, const EagerStep& eager, const std::vector<at::Tensor>& gradients, int perturbations,
+                       const Outcome& found);
+
 }  // namespace tandem

@@ -8,8 +8,8 @@
 namespace tandem {
 
 struct Seams {
-  std::function<void(Graph&)> captured = {};    // alters the captured graph before its check
-  std::function<void(Plan&)> planned = {};      // alters the plan before its check
+  std::function<void(Graph&)> captured = {};  // alters the captured graph before its check
+  std::function<void(Plan&)> planned = {};    // alters the plan before its check
 };
 
 /// This thread's seams; empty functions do nothing.

@@ -1,5 +1,6 @@
 #include "trainers/path.h"
 
+#include "autograd/support/sentence.h"
 #include "runtime/check.h"
 #include "runtime/lifetimes.h"
 #include "runtime/problem.h"
@@ -255,13 +256,16 @@ void add_recording(Path& path, RecordedStep now, const std::vector<std::size_t>&
     return path.stay_eager(
         "the step keeps a tensor alive after its end, expected only the loss, the outputs and the gradients where the closure is not "
         "called (Options::replay): a plan would not refresh it");
+  if (freed.level == CompiledStep::Level::trusted && now.recording.generator_moved)
+    return path.stay_eager(
+        "the random generator was moved by hand, expected the closure to leave it alone where it is not called (Options::replay)");
   if (freed.level == CompiledStep::Level::trusted && !host_read(now.recording.graph).empty())
     return path.stay_eager(host_read(now.recording.graph));
   try {
     activate(path, std::move(now), freed, options, journal);
   } catch (const std::exception& fault) {
-    journal.say("refused", fault.what());
-    path.stay_eager(fault.what());
+    journal.say("refused", sentence_of(fault));
+    path.stay_eager(sentence_of(fault));
   }
 }
 

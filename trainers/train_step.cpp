@@ -1,5 +1,6 @@
 #include "autograd/key.h"
 #include "autograd/placeholder.h"
+#include "autograd/support/sentence.h"
 #include "tandem/tandem.h"
 #include "trainers/step_object.h"
 
@@ -207,8 +208,8 @@ void TrainStep::Impl::note_plan_failure(Entry& entry, Path& path, const std::exc
   const bool out_of_memory = dynamic_cast<const c10::OutOfMemoryError*>(&e) || dynamic_cast<const std::bad_alloc*>(&e);
   if (!out_of_memory && !path.step->failed_by_itself()) return;
   if (++path.failures < most) return;
-  journal.say("retired", fmt::format("plan {} failed {} times: {}", path.report.id, most, e.what()));
-  path.stay_eager(fmt::format("its plan failed {} times: {}", most, e.what()));
+  journal.say("retired", fmt::format("plan {} failed {} times: {}", path.report.id, most, sentence_of(e)));
+  path.stay_eager(fmt::format("its plan failed {} times: {}", most, sentence_of(e)));
   entry.follow(path);
 }
 

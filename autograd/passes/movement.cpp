@@ -84,10 +84,10 @@ Layout select_backward(const Reader& r) {  // (grad, input_sizes, dim, index)
 
 Layout slice_backward(const Reader& r) {  // (grad, input_sizes, dim, start, end, step)
   const auto d = r.dim(2, r.result.sizes.size());
-  const auto size = r.result.sizes[d];
-  const auto start = std::clamp<std::int64_t>(r.integer(3) < 0 ? r.integer(3) + size : r.integer(3), 0, size);
-  const ValueId grad = r.tensors(0)[0];
-  return {{{grad, r.narrow(d, start, r.value(grad).sizes[d], r.integer(5))}}, 0.0};
+  const auto size = r.result.sizes[d], step = r.integer(5);
+  const auto place = [&](std::int64_t i, std::int64_t least) { return std::clamp<std::int64_t>(i < 0 ? i + size : i, least, size); };
+  const auto start = place(r.integer(3), 0), end = place(r.integer(4), start);
+  return {{{r.tensors(0)[0], r.narrow(d, start, (end - start + step - 1) / step, step)}}, 0.0};
 }
 
 using Rule = Layout (*)(const Reader&);

@@ -136,6 +136,7 @@ void arithmetic(Cases& c) {
   for (double e : {0.0, 1.0, 2.0, 3.0, 0.5, -0.5, -1.0, -2.0, 2.7}) c.pointwise("aten::pow.Tensor_Scalar", {p, e});
   for (double e : {2.0, 3.0, -1.0}) c.pointwise("aten::pow.Tensor_Scalar", {x, e});
   c.pointwise("aten::pow.Tensor_Tensor", {p, x});
+  c.pointwise("aten::xlogy.Tensor", {x, p});
   c.pointwise("aten::bitwise_not", {mask});
   for (const char* op :
        {"aten::logical_and", "aten::logical_or", "aten::logical_xor", "aten::bitwise_and.Tensor", "aten::bitwise_or.Tensor"})
@@ -156,6 +157,16 @@ void activations(Cases& c) {
     c.add("aten::gelu_backward", {x, x, approximate}, {Layout::flat, Layout::zero_dim, Layout::strided, Layout::doubles});
   }
   c.alike("aten::elu", {x, 1.67, 1.05, 1.0});
+  c.alike("aten::celu", {x, 1.3});
+  c.alike("aten::_prelu_kernel", {x, x});
+  for (const char* op : {"aten::threshold", "aten::threshold_"}) c.alike(op, {x, 0.1, -2.0});
+  c.alike("aten::hardshrink", {x, 0.5});
+  c.inexact = true;  // vectors and their rest give zeros of other signs
+  c.alike("aten::softshrink", {x, 0.5});
+  c.inexact = false;
+  for (const char* op : {"aten::hardshrink_backward", "aten::softshrink_backward"}) c.alike(op, {x, x, 0.5});
+  c.add("aten::mish", {x}, {Layout::flat, Layout::zero_dim, Layout::strided, Layout::doubles});
+  c.add("aten::mish_backward", {x, x}, {Layout::flat, Layout::zero_dim, Layout::strided, Layout::doubles});
   for (bool is_result : {false, true}) {
     c.alike("aten::elu_backward", {x, 1.67, 1.05, 1.0, is_result, x});
     c.alike("aten::leaky_relu_backward", {x, x, 0.01, is_result});
@@ -172,12 +183,13 @@ void activations(Cases& c) {
     c.alike(op, {x, NAN, 1.0});
     c.alike(op, {x, 2.0, 1.0});
   }
-  for (const char* op : {"aten::clamp_max", "aten::clamp_min"})
+  for (const char* op : {"aten::clamp_max", "aten::clamp_min", "aten::clamp_max_", "aten::clamp_min_"})
     for (double bound : {0.0, 0.5, static_cast<double>(NAN)}) c.alike(op, {x, bound});
 }
 
 void choices(Cases& c) {
-  for (const char* op : {"aten::maximum", "aten::minimum"}) c.pointwise(op, {x, x});
+  for (const char* op : {"aten::maximum", "aten::minimum", "aten::clamp_max.Tensor", "aten::clamp_min.Tensor", "aten::clamp_min_.Tensor"})
+    c.pointwise(op, {x, x});
   c.alike("aten::maximum.out", {x, x, x});
   c.pointwise("aten::where.self", {mask, x, x});
   for (const char* op : {"aten::masked_fill.Scalar", "aten::masked_fill_.Scalar"}) c.pointwise(op, {x, mask, -inf});
@@ -201,6 +213,7 @@ void losses(Cases& c) {
     c.alike("aten::huber_loss_backward", {x, x, x, reduction, 0.7});
     c.inexact = false;
     c.reduction("aten::mse_loss", {x, x, reduction});
+    c.reduction("aten::soft_margin_loss", {x, x, reduction});
     c.reduction("aten::smooth_l1_loss", {x, x, reduction, 0.7});
     c.reduction("aten::smooth_l1_loss", {x, x, reduction, 0.0});
     c.reduction("aten::huber_loss", {x, x, reduction, 0.7});
@@ -237,6 +250,7 @@ void reductions(Cases& c) {
     c.reduction("aten::linalg_vector_norm", {x, ord, none, false, none});
     c.reduction("aten::linalg_vector_norm", {x, ord, Dims{1}, true, none});
     c.reduction("aten::norm.Scalar", {x, ord});
+    c.reduction("aten::norm.ScalarOpt_dim", {x, ord, Dims{1}, false});
   }
   for (const char* op : {"aten::var.correction", "aten::std.correction"}) {
     c.reduction(op, {x, Dims{1}, none, false});
