@@ -75,7 +75,8 @@ TEST(LayersTest, OpNamesStandInTheOpTableOnly) {
                                      "autograd/passes/emitter.cpp"};
   for (const auto& file : source_files(layer_names())) {
     if (exempt.count(file.path)) continue;
-    for (std::size_t i = 0; i < file.lines.size(); ++i) EXPECT_FALSE(names_an_op(file.lines[i])) << file.path << ":" << i + 1 << file.lines[i];
+    for (std::size_t i = 0; i < file.lines.size(); ++i)
+      EXPECT_FALSE(names_an_op(file.lines[i])) << file.path << ":" << i + 1 << file.lines[i];
   }
 }
 

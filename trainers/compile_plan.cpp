@@ -1,5 +1,6 @@
 #include "trainers/compile_plan.h"
 
+#include "autograd/passes/emitter.h"
 #include "autograd/support/error.h"
 
 #include <fmt/format.h>
@@ -12,8 +13,6 @@ namespace {
 
 /// Memory that the caller may change between forward and backward although eager's autograd does not save it: the backward must not read it. A node at
 /// the end that writes it tells the partitioner so; it is taken out again.
-constexpr const char* pin_op = "aten::zero_";
-
 Graph with_pins(const Graph& g, const std::set<StorageId>& readable) {
   std::vector<char> named(g.storages.size(), false), exposed(g.storages.size(), false);
   std::vector<std::int32_t> version(g.storages.size(), 0);
@@ -38,7 +37,7 @@ Graph with_pins(const Graph& g, const std::set<StorageId>& readable) {
     after.version++;
     Node pin;
     pin.id = next++;
-    pin.op = pin_op;
+    pin.op = overwriting_op();
     pin.side = Side::backward;
     pin.writes = {StorageId(s)};
     for (auto* list : {&pin.args, &pin.results}) {
@@ -53,7 +52,7 @@ Graph with_pins(const Graph& g, const std::set<StorageId>& readable) {
 }
 
 Graph without_pins(Graph g, NodeId first) {
-  std::erase_if(g.nodes, [&](const Node& n) { return n.id >= first && n.op == pin_op; });
+  std::erase_if(g.nodes, [&](const Node& n) { return n.id >= first && n.op == overwriting_op(); });
   return g;
 }
 

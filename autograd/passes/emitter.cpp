@@ -29,6 +29,8 @@ Argument use(ValueId value) {
   return a;
 }
 
+const char* overwriting_op() { return "aten::zero_"; }
+
 Argument arg(Constant constant) {
   Argument a;
   a.constant = std::move(constant);

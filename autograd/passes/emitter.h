@@ -16,6 +16,9 @@ inline Argument arg(std::int64_t number) { return arg(Constant(number)); }
 inline Argument arg(double number) { return arg(Constant(number)); }
 inline Argument arg(bool flag) { return arg(Constant(flag)); }
 
+/// The name of an op that overwrites its only argument.
+const char* overwriting_op();
+
 std::vector<std::int64_t> contiguous_strides(const std::vector<std::int64_t>& sizes);
 
 class Emitter {

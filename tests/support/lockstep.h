@@ -29,7 +29,8 @@ inline std::string versions(const TrainState& state) {
 inline std::string distance(const at::Tensor& found, const at::Tensor& expected, double tolerance) {
   if (!with_kernels()) return difference(found, expected);
   if (found.sizes() != expected.sizes()) return "has other sizes";
-  const double gap = found.numel() == 0 ? 0 : (found.detach().to(at::kDouble) - expected.detach().to(at::kDouble)).abs().max().item<double>();
+  const double gap =
+      found.numel() == 0 ? 0 : (found.detach().to(at::kDouble) - expected.detach().to(at::kDouble)).abs().max().item<double>();
   return gap <= tolerance ? "" : fmt::format("is off by {:g}", gap);
 }
 

@@ -49,10 +49,10 @@ TEST(HostCode, AHookOnATensorInsideTheLoss) {
 TEST(HostCode, AHookThatComesWithALaterStep) {
   auto on = std::make_shared<bool>(false);
   Lockstep l(mlp_with([on](MlpNet& net, const at::Tensor& x, const at::Tensor&) {
-               auto h = net.forward(x);
-               if (*on) h.register_hook([](const at::Tensor& g) { return g * 2; });
-               return h.square().mean();
-             }));
+    auto h = net.forward(x);
+    if (*on) h.register_hook([](const at::Tensor& g) { return g * 2; });
+    return h.square().mean();
+  }));
   l.activate(batch);
   *on = true;  // no op of the closure tells
   EXPECT_FALSE(l.step(batch(50)).compiled);

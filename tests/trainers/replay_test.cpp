@@ -28,9 +28,8 @@ Inputs batch(std::uint64_t i) {
 
 /// The number of times that the closures of both sides have been called, and whatever else they look at.
 struct Host {
-  int calls = 0;
+  int calls = 0, loops = 1;
   double weight = 1;
-  int loops = 1;
   bool flag = false;
   at::Tensor kept, captured;
 };
@@ -39,8 +38,7 @@ using Body = std::function<at::Tensor(Net& net, Host& host, const at::Tensor& x,
 
 /// Two sides whose closures share one host state; it is moved on by the test between steps.
 struct Case {
-  explicit Case(Body body, Options options = watched())
-      : lockstep([this, body] { return make(body); }, options) {}
+  explicit Case(Body body, Options options = watched()) : lockstep([this, body] { return make(body); }, options) {}
   Toy make(const Body& body) {
     auto net = std::make_shared<Net>();
     auto mine = std::make_shared<Host>();
@@ -102,7 +100,9 @@ TEST(Replay, AWholeNumberThatChanges) {
 }
 
 TEST(Replay, ABranchOnHostStateIsAnotherPath) {
-  Case c([](Net& net, Host& h, const at::Tensor& x, const at::Tensor& y) { return h.flag ? mse(net, x, y) : torch::l1_loss(net.forward(x), y); });
+  Case c([](Net& net, Host& h, const at::Tensor& x, const at::Tensor& y) {
+    return h.flag ? mse(net, x, y) : torch::l1_loss(net.forward(x), y);
+  });
   int compiled = 0;
   for (int i = 0; i < 20; i++) {
     c.set([&](Host& h) { h.flag = i >= 6 && i % 2; });
@@ -149,9 +149,7 @@ TEST(Replay, ATensorThatTheClosureStartsToKeepHasItsDataAtOnce) {
   for (int i = 0; i < 12; i++) {
     c.set([&](Host& h) { h.flag = i >= 5; });
     compiled += c.step().compiled;
-    if (i >= 5) {
-      EXPECT_EQ(distance(c.hosts[0]->kept, c.hosts[1]->kept, 1e-5), "") << i;
-    }
+    EXPECT_EQ(i < 5 ? "" : distance(c.hosts[0]->kept, c.hosts[1]->kept, 1e-5), "") << i;
   }
   EXPECT_GE(compiled, 5) << c.lockstep.report().to_string();
 }
@@ -228,8 +226,7 @@ TEST(Replay, AnExceptionOfTheClosureLeavesWhatEagerLeaves) {
 }
 
 TEST(Replay, FailOnRecompileStopsBeforeAnythingRuns) {
-  auto options = watched();
-  options.fail_on_recompile = true;
+  const Options options{.keep_grads = true, .fail_on_recompile = true, .shadow_every = 1000};
   auto net = std::make_shared<Net>();
   bool flag = false;
   auto toy = toy_of(net, [&, net](const at::Tensor& x, const at::Tensor& y) -> Inputs {
@@ -244,7 +241,8 @@ TEST(Replay, FailOnRecompileStopsBeforeAnythingRuns) {
     step.run(batch(7));
     ADD_FAILURE() << "expected an Error";
   } catch (const Error& e) {
-    EXPECT_NE(std::string(e.what()).find("Options::fail_on_recompile: expected a step that a plan fits, found another"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("Options::fail_on_recompile: expected a step that a plan fits, found another"), std::string::npos)
+        << e.what();
   }
   EXPECT_TRUE(torch::equal(before, net->first->weight));
 }
@@ -296,9 +294,8 @@ TEST(GraphBreak, SizesThatDependOnValues) {
 }
 
 TEST(GraphBreak, AReadOfAnInputNeedsNoPartOfItsOwn) {
-  Case c([](Net& net, Host&, const at::Tensor& x, const at::Tensor& y) {
-    return torch::equal(x, y) ? net.forward(x).sum() : mse(net, x, y);
-  });
+  Case c(
+      [](Net& net, Host&, const at::Tensor& x, const at::Tensor& y) { return torch::equal(x, y) ? net.forward(x).sum() : mse(net, x, y); });
   int compiled = 0;
   for (int i = 0; i < 9; i++) compiled += c.step().compiled;
   EXPECT_GE(compiled, 5) << c.lockstep.report().to_string();
@@ -355,8 +352,7 @@ TEST(Replay, ATensorOfHostNumbersThatTheClosureMakes) {
 }
 
 TEST(GraphBreak, FullgraphMakesAReadAnErrorWithItsOp) {
-  auto options = watched();
-  options.fullgraph = true;
+  const Options options{.keep_grads = true, .fullgraph = true, .shadow_every = 1000};
   auto net = std::make_shared<Net>();
   auto toy = toy_of(net, [net](const at::Tensor& x, const at::Tensor& y) -> Inputs {
     auto loss = mse(*net, x, y);
@@ -367,8 +363,9 @@ TEST(GraphBreak, FullgraphMakesAReadAnErrorWithItsOp) {
     step.run(batch(1));
     ADD_FAILURE() << "expected an Error";
   } catch (const Error& e) {
-    EXPECT_NE(std::string(e.what()).find("Options::fullgraph: expected a step in which the host reads nothing that it computes, found node "),
-              std::string::npos)
+    EXPECT_NE(
+        std::string(e.what()).find("Options::fullgraph: expected a step in which the host reads nothing that it computes, found node "),
+        std::string::npos)
         << e.what();
     EXPECT_NE(std::string(e.what()).find("aten::_local_scalar_dense (forward)"), std::string::npos) << e.what();
   }

@@ -31,17 +31,17 @@ struct Options {
   double clip_norm_type = 2.0;                 ///< p of the norm, > 0; infinity gives the largest absolute value
   std::optional<double> clip_grad_value = {};  ///< as torch::nn::utils::clip_grad_value_; >= 0; applied after the norm
 
-  std::int64_t accumulate = 1;     ///< micro-batches per update; gradients are summed as repeated backward() does
-  bool keep_grads = false;         ///< leave .grad defined after the update; otherwise it is undefined after each update
-  bool zero_grad_to_none = true;   ///< as Optimizer::zero_grad(set_to_none); false keeps and zeroes the gradients in place
+  std::int64_t accumulate = 1;    ///< micro-batches per update; gradients are summed as repeated backward() does
+  bool keep_grads = false;        ///< leave .grad defined after the update; otherwise it is undefined after each update
+  bool zero_grad_to_none = true;  ///< as Optimizer::zero_grad(set_to_none); false keeps and zeroes the gradients in place
 
   Replay replay = Replay::automatic;  ///< what the host does in a compiled step, see Replay
   bool fullgraph = false;             ///< a graph break (the host reads a number that the step computes) is an Error with op and place
   bool fail_on_recompile = false;     ///< a step that no plan fits, once one is active, is an Error with the guard that failed
-  std::int64_t shadow_every = 0;      ///< every n-th compiled step runs eager and must agree with the plan; >= 2. 0: the 16th, 32nd, 64th, ...
-  std::int64_t max_plans = 8;         ///< guards with a plan, per step object; the least used goes first; more in turn than this run eager
-  std::int64_t max_paths = 8;         ///< sequences of ops (branches, loop counts) per guard; more than this run eager
-  std::string problem_dir = {};    ///< where a failed check writes its replayable text problem; empty: kept in the report only
+  std::int64_t shadow_every = 0;  ///< every n-th compiled step runs eager and must agree with the plan; >= 2. 0: the 16th, 32nd, 64th, ...
+  std::int64_t max_plans = 8;     ///< guards with a plan, per step object; the least used goes first; more in turn than this run eager
+  std::int64_t max_paths = 8;     ///< sequences of ops (branches, loop counts) per guard; more than this run eager
+  std::string problem_dir = {};   ///< where a failed check writes its replayable text problem; empty: kept in the report only
 
   bool fold = true;        ///< run nodes that depend on nothing once, at activation
   bool cse = true;         ///< merge equal pure nodes

@@ -37,9 +37,9 @@ struct PlanReport {
   std::int64_t id = 0;
   std::string guard;  ///< the inputs that it was made for, e.g. "float32 [32, 20], int64 [32]"
   bool active = false;
-  std::string reason;  ///< why it is not active; empty when it is
-  std::string replay;  ///< forward, full or trusted, see Replay
-  std::string replay_reason;  ///< why it is not forward
+  std::string reason;                  ///< why it is not active; empty when it is
+  std::string replay;                  ///< forward, full or trusted, see Replay
+  std::string replay_reason;           ///< why it is not forward
   double replay_us = 0, guard_us = 0;  ///< per step, medians: the host's code on placeholders; the guards
   std::int64_t host_ops = 0;           ///< calls that the host replay compares
   std::int64_t run_time_numbers = 0;   ///< numbers that are read anew in each step

@@ -43,8 +43,8 @@ class TrainStep {
   /// tensor (the loss), or a tuple, pair or vector of tensors. Any optimizer, several of them, several backward calls. Replay is full. Options that
   /// concern what `body` does itself (clip_*, accumulate, keep_grads, zero_grad_to_none) must be left alone.
   template <class Body>
-    requires(detail::is_body<Body> && !std::is_same_v<Body, TrainStep>)
-  explicit TrainStep(Body body, Options options = {}) : TrainStep(detail::erase(std::move(body)), std::move(options)) {}
+  requires(detail::is_body<Body> && !std::is_same_v<Body, TrainStep>) explicit TrainStep(Body body, Options options = {})
+      : TrainStep(detail::erase(std::move(body)), std::move(options)) {}
 
   TrainStep(TrainStep&&) noexcept;
   TrainStep& operator=(TrainStep&&) noexcept;
