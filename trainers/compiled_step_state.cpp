@@ -48,7 +48,8 @@ void CompiledStep::deliver_gradients(World& world, const Node* failed) {
     auto& executor = chain_.executor(part);
     for (const auto& g : graph.gradients) {
       const auto v = failed ? g.before : g.value;
-      if (v < 0 || graph.storage_of(v).role != Role::internal) continue;
+      // One that lies on memory of an earlier part is the step's own, too.
+      if (v < 0 || (graph.storage_of(v).role != Role::internal && graph.storage_of(v).role != Role::carried)) continue;
       if (failed) {
         // Accumulated once the autograd node that made it is done; the failing node belongs to another one then.
         const Node* maker = nullptr;

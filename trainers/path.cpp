@@ -118,6 +118,13 @@ std::string late_capture(const Recording& r) {
   return "";
 }
 
+/// What the host does behind a read in the backward shows only when it makes the backward's calls.
+std::string late_read(const Recording& r) {
+  for (std::size_t n = r.forward_end; n < r.graph.nodes.size(); n++)
+    if (r.graph.nodes[n].effects.host_read) return "the host reads a number in " + describe(r.graph.nodes[n]);
+  return "";
+}
+
 /// Makes run-time scalars of the numbers that move: those of the closure, and what follows from them later in the step. Where the host makes the
 /// update's calls too, each floating number of the update is one: schedules and step counts move them sooner or later.
 Freed free_numbers(const Graph& before, RecordedStep& now, const std::vector<std::size_t>& moved, Replay wanted) {
@@ -136,6 +143,7 @@ Freed free_numbers(const Graph& before, RecordedStep& now, const std::vector<std
     return out;
   }
   if (out.reason.empty()) out.reason = late_capture(now.recording);
+  if (out.reason.empty()) out.reason = late_read(now.recording);
   if (out.reason.empty()) {
     if (auto derived = derive_numbers(before, g, loose, now.recording.forward_end))
       out.derived = std::move(*derived);

@@ -203,5 +203,44 @@ TEST(WholeBody, OptionsThatTheBodyDoesItselfAreWrongUse) {
   }
 }
 
+TEST(WholeBody, ABackwardThatReadsANumberIsReplayedInFull) {
+  Report r;
+  const MakeSide make = [] {
+    auto net = std::make_shared<Mlp>();
+    auto optimizer = std::make_shared<torch::optim::SGD>(net->parameters(), torch::optim::SGDOptions(0.05));
+    return Side{net, [=](const at::Tensor& x, const at::Tensor& y) {
+                  optimizer->zero_grad();
+                  auto loss = torch::mse_loss(net->forward(x), y) + torch::min(net->second->bias) + torch::prod(net->first->bias);
+                  loss.backward();
+                  optimizer->step();
+                  return loss;
+                }};
+  };
+  run(make, 12, r);
+}
+
+TEST(ClosureWithReadsInBackward, GradientsAreThereAndRight) {
+  auto side = [](TrainStep*& step, std::shared_ptr<Mlp>& net, bool compile) {
+    torch::manual_seed(9);
+    net = std::make_shared<Mlp>();
+    auto* optimizer = new torch::optim::SGD(net->parameters(), torch::optim::SGDOptions(0.05));
+    step = new TrainStep(
+        net, *optimizer,
+        [n = net](const at::Tensor& x, const at::Tensor& y) { return torch::mse_loss(n->forward(x), y) + torch::min(n->second->bias); },
+        as_tested({.compile = compile, .keep_grads = true, .shadow_every = 1000}));
+  };
+  TrainStep *mine = nullptr, *eager = nullptr;
+  std::shared_ptr<Mlp> net, other;
+  side(mine, net, true);
+  side(eager, other, false);
+  for (int i = 0; i < 12; i++) {
+    const auto in = batch(i);
+    mine->run(in);
+    eager->run(in);
+    SCOPED_TRACE("step " + std::to_string(i + 1));
+    expect_equal(*net, *other);
+  }
+}
+
 }  // namespace
 }  // namespace tandem::test
