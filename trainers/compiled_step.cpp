@@ -132,9 +132,17 @@ StepResult CompiledStep::give_back(const StepContext& step) {
   result.loss = value(&Graph::loss);
   result.grad_norm = value(&Graph::grad_norm);
   result.outputs.resize(recorded_->visible_outputs);
-  for (std::size_t i = 0; i < chain_.size(); i++)
-    for (std::size_t k = 0; k < result.outputs.size(); k++)
-      if (const auto v = chain_[i].plan->graph.outputs[k]; v >= 0) result.outputs[k] = chain_.executor(i).value(v).detach();
+  for (std::size_t i = 0; i < chain_.size(); i++) {
+    const auto& graph = chain_[i].plan->graph;
+    const bool host = step.replay && tape_.parts().parts[i].host;  // the host has made these itself
+    for (std::size_t k = 0; k < result.outputs.size(); k++) {
+      const auto v = graph.outputs[k];
+      if (v < 0) continue;
+      const auto& value = graph.values[std::size_t(v)];
+      result.outputs[k] =
+          host ? make_tensor(value, step.replay->carried()[std::size_t(value.storage)]) : chain_.executor(i).value(v).detach();
+    }
+  }
   deliver_gradients(step.world, nullptr);
   if (step.kind.updates && step.kind.update_recorded && step.world.formula())
     step.world.formula()->advance(recorded_->has_grad, recorded_->has_grad.size());
