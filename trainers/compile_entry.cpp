@@ -3,30 +3,18 @@
 #include "autograd/support/sentence.h"
 #include "runtime/check.h"
 #include "runtime/lifetimes.h"
-#include "runtime/problem.h"
 #include "runtime/seams.h"
+#include "trainers/planning.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 
 namespace tandem {
 namespace {
 
 constexpr int max_recordings = 6, max_refusals = 3, max_relearned = 4;
-constexpr std::int64_t first_shadow = 16;  // calls; twice as many each time
-constexpr std::size_t max_backwards = 4, report_problem_bytes = 1 << 20, max_problems = 8;
-
-PlanSwitches switches_of(const Options& o) {
-  return {{o.decompose, o.fuse, o.fold, o.cse, o.dce}, {o.skip_views, o.partition, o.fuse, o.fuse_update}, {o.arena, o.blas}};
-}
-
-jit::Settings jit_of(const Options& o) {
-  jit::Settings settings;
-  if (!o.jit) settings.compiler = jit::Compiler::system;
-  return settings;
-}
+constexpr std::size_t max_backwards = 4;
 
 void count_nodes(PlanReport& r, CallPlan& plan) {
   auto& chain = plan.chain();
@@ -54,22 +42,6 @@ void count_nodes(PlanReport& r, CallPlan& plan) {
     for (double bytes : memory) r.compiled_memory.push_back(bytes + (i > 0 ? double(chain.carried_bytes()) : 0));
     if (const auto& module = chain.executor(i).module()) r.compiler = module->compiled_by;
   }
-}
-
-void write_problem(const Problem& problem, const CallEntry& e, const Options& options, Journal& journal) {
-  auto text = print(problem);
-  if (!options.problem_dir.empty()) {
-    const auto path = fmt::format("{}/tandem-problem-plan{}-call{}.txt", options.problem_dir, e.report.id, journal.steps);
-    std::ofstream file(path, std::ios::binary);
-    file << text;
-    journal.say("check-failed", file.flush() ? "the text problem was written to " + path
-                                             : "expected a writable folder for the text problem, found '" + options.problem_dir + "'");
-  }
-  if (text.size() > report_problem_bytes)
-    text =
-        problem.sentence + "\n(text problem of " + std::to_string(text.size()) + " bytes: set Options::problem_dir to have it written)\n";
-  if (journal.problems.size() >= max_problems) journal.problems.erase(journal.problems.begin());
-  journal.problems.push_back(std::move(text));
 }
 
 /// Both checks; the plans replace eager only when both pass.
@@ -103,7 +75,7 @@ void activate(CallEntry& e, RecordedCall now, const Options& options, Journal& j
   e.report.max_error_ratio = verdict.max_error_ratio;
   if (!verdict.passed) {
     journal.say("check-failed", verdict.sentence);
-    write_problem({verdict.sentence, graph, std::nullopt, eager}, e, options, journal);
+    write_problem({verdict.sentence, graph, std::nullopt, eager}, options, e.report.id, "call", journal);
     return e.stay_eager(verdict.sentence);
   }
   e.plan = std::move(plan);

@@ -91,7 +91,7 @@ void CompiledStep::run_parts(const StepContext& step, std::size_t first, std::si
       if (!tape_.parts().parts[part].host) run_part(part, step.replay->carried());
   } catch (...) {
     clean_up_failure(step);
-    end(step);
+    end();
     throw;
   }
 }
@@ -106,7 +106,7 @@ StepResult CompiledStep::run(const StepContext& step) {
     for (auto part = step.replay ? step.replay->parts_run() : 0; part < chain_.size(); part++) run_part(part, carried);
   } catch (...) {
     clean_up_failure(step);
-    end(step);
+    end();
     throw;
   }
   auto result = give_back(step);
@@ -114,7 +114,7 @@ StepResult CompiledStep::run(const StepContext& step) {
     for (auto s : step.replay->held())
       if (carried[std::size_t(s)]) step.replay->fill(s, carried[std::size_t(s)]);
   advance_versions(step, {});
-  end(step);
+  end();
   return result;
 }
 
@@ -171,12 +171,12 @@ StepResult CompiledStep::run_nodes(const StepContext& step) {
       step.world.formula()->advance(recorded_->has_grad, recorded_->has_grad.size());
   }
   advance_versions(step, {});
-  end(step);
+  end();
   return result;
 }
 
 /// Nothing of the caller's stays pinned between steps.
-void CompiledStep::end(const StepContext&) {
+void CompiledStep::end() {
   chain_.end();
   inputs_.storages.clear();
   std::fill(held_.begin(), held_.end(), c10::Storage());

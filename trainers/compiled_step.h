@@ -53,7 +53,7 @@ class CompiledStep {
   Chain& chain() { return chain_; }
 
  private:
-  void end(const StepContext& step);
+  void end();
   void bind_numbers(const StepContext& step);
   void run_part(std::size_t part, std::vector<c10::Storage>& carried);
   StepResult give_back(const StepContext& step);

@@ -3,48 +3,16 @@
 #include "autograd/support/sentence.h"
 #include "runtime/check.h"
 #include "runtime/lifetimes.h"
-#include "runtime/problem.h"
 #include "runtime/seams.h"
+#include "trainers/planning.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <optional>
 
 namespace tandem {
 namespace {
-
-constexpr std::size_t report_problem_bytes = 1 << 20, max_problems = 8;
-constexpr std::int64_t first_shadow = 16;
-
-PlanSwitches switches_of(const Options& o) {
-  return {{o.decompose, o.fuse, o.fold, o.cse, o.dce}, {o.skip_views, o.partition, o.fuse, o.fuse_update}, {o.arena, o.blas}};
-}
-
-jit::Settings jit_of(const Options& o) {
-  jit::Settings settings;
-  if (!o.jit) settings.compiler = jit::Compiler::system;
-  return settings;
-}
-
-void write_problem(const Problem& problem, const Options& options, std::int64_t plan, Journal& journal) {
-  auto text = print(problem);
-  if (!options.problem_dir.empty()) {
-    const auto path = fmt::format("{}/tandem-problem-plan{}-step{}.txt", options.problem_dir, plan, journal.steps);
-    std::ofstream file(path, std::ios::binary);
-    file << text;
-    if (file.flush())
-      journal.say("check-failed", "the text problem was written to " + path);
-    else
-      journal.say("check-failed", "expected a writable folder for the text problem, found '" + options.problem_dir + "'");
-  }
-  if (text.size() > report_problem_bytes)
-    text =
-        problem.sentence + "\n(text problem of " + std::to_string(text.size()) + " bytes: set Options::problem_dir to have it written)\n";
-  if (journal.problems.size() >= max_problems) journal.problems.erase(journal.problems.begin());
-  journal.problems.push_back(std::move(text));
-}
 
 void count(PlanReport& r, const Plan& plan) {
   for (const auto& n : plan.graph.nodes) {
@@ -210,7 +178,7 @@ void activate(Path& path, RecordedStep now, const Freed& freed, const Options& o
     problem.sentence = verdict.sentence;
     problem.eager = std::move(eager);
     journal.say("check-failed", verdict.sentence);
-    write_problem(problem, options, report.id, journal);
+    write_problem(problem, options, report.id, "step", journal);
     return path.stay_eager(verdict.sentence);
   }
   report.replay = name_of(freed.level);
@@ -298,7 +266,7 @@ void check_shadow(Path& path, RecordedStep now, const Options& options, Journal&
   problem.plan = only_plan(path.step->chain());
   problem.eager = std::move(now.eager);
   journal.say("retired", problem.sentence);
-  write_problem(problem, options, path.report.id, journal);
+  write_problem(problem, options, path.report.id, "step", journal);
   path.stay_eager(problem.sentence);
 }
 

@@ -1,0 +1,21 @@
+// What TrainStep and compile() share when they make plans: switches out of the options, and the text problem of a check that failed.
+#pragma once
+
+#include "codegen/jit/jit.h"
+#include "runtime/problem.h"
+#include "tandem/options.h"
+#include "trainers/journal.h"
+
+#include <cstdint>
+
+namespace tandem {
+
+constexpr std::int64_t first_shadow = 16;  // compiled steps before the first shadow step; twice as many each time
+
+PlanSwitches switches_of(const Options& options);
+jit::Settings jit_of(const Options& options);
+
+/// Into Options::problem_dir, if that is set, and into the report. `unit`: what the journal counts, for the file's name.
+void write_problem(const Problem& problem, const Options& options, std::int64_t plan, const char* unit, Journal& journal);
+
+}  // namespace tandem
