@@ -41,11 +41,25 @@ TEST(CaptureAudit, AWriteThatTheSchemaHidesIsNamed) {
 
 TEST(CaptureAudit, ARawWriteBetweenOpsIsNamed) {
   const auto refusal = refusal_of([](const at::Tensor& w) {
-    auto z = torch::zeros({4});
+    auto z = w.detach() * 2;
     z.mutable_data_ptr<float>()[1] = 3;
     return (w * z).sum();
   });
   EXPECT_NE(refusal.find("changed outside the recorded ops"), std::string::npos) << refusal;
+}
+
+TEST(CaptureAudit, MemoryThatTheHostFillsIsACapturedTensor) {
+  auto w = torch::ones({4}).requires_grad_(true);
+  Program p{{w}, [=] {
+              auto z = torch::zeros({4});
+              z.mutable_data_ptr<float>()[1] = 3;
+              return (w * z).sum();
+            }};
+  const auto recording = record(p).recording;
+  EXPECT_EQ(recording.refusal, "");
+  ASSERT_EQ(recording.captured.size(), 1u) << print(recording.graph);
+  EXPECT_TRUE(is_host_made(recording.graph.nodes.front())) << print(recording.graph);
+  EXPECT_NE(host_read(recording.graph).find("fills the memory of a tensor on the host"), std::string::npos);
 }
 
 TEST(CaptureAudit, AGeneratorMovedByHandIsNamed) {
@@ -57,13 +71,19 @@ TEST(CaptureAudit, AGeneratorMovedByHandIsNamed) {
 }
 
 TEST(CaptureAudit, AHostReadIsNamed) {
-  const auto refusal = refusal_of([](const at::Tensor& w) { return w.sum() * w.abs().max().item<float>(); });
-  EXPECT_NE(refusal.find("_local_scalar_dense"), std::string::npos) << refusal;
+  auto w = torch::ones({4}).requires_grad_(true);
+  Program p{{w}, [=] { return w.sum() * w.abs().max().item<float>(); }};
+  const auto recording = record(p).recording;
+  EXPECT_EQ(recording.refusal, "");
+  EXPECT_NE(host_read(recording.graph).find("_local_scalar_dense"), std::string::npos) << print(recording.graph);
 }
 
-TEST(CaptureAudit, SizesThatDependOnValuesAreRefused) {
-  const auto refusal = refusal_of([](const at::Tensor& w) { return w.index({w > 0}).sum(); });
-  EXPECT_NE(refusal.find("sizes"), std::string::npos) << refusal;
+TEST(CaptureAudit, SizesThatDependOnValuesAreHostReads) {
+  auto w = torch::ones({4}).requires_grad_(true);
+  Program p{{w}, [=] { return w.index({w > 0}).sum(); }};
+  const auto recording = record(p).recording;
+  EXPECT_EQ(recording.refusal, "");
+  EXPECT_NE(host_read(recording.graph).find("sizes"), std::string::npos) << print(recording.graph);
 }
 
 TEST(CaptureAudit, AValueFromAnotherThreadIsAnotherTensorInEachStep) {

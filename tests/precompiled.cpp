@@ -1,0 +1,1 @@
+// Nothing of its own: the target that it makes carries the tests' precompiled header.
