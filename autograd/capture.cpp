@@ -45,6 +45,14 @@ std::string user_frame() {
   return "";
 }
 
+/// The tensor objects on top of the stack; nullptr for what is none.
+std::vector<const c10::TensorImpl*> objects(const torch::jit::Stack& stack, std::size_t first) {
+  std::vector<const c10::TensorImpl*> out;
+  for (auto i = first; i < stack.size(); i++)
+    out.push_back(stack[i].isTensor() && stack[i].toTensor().defined() ? stack[i].toTensor().unsafeGetTensorImpl() : nullptr);
+  return out;
+}
+
 bool may_read_on_host(const c10::OperatorHandle& op) {
   if (op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output)) return true;
   const auto& returns = op.schema().returns();
@@ -191,6 +199,16 @@ bool Recorder::reads_on_host(const c10::OperatorHandle& op, const Node& node, co
   return masked && (op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output));
 }
 
+/// Of the node that is recorded now.
+void Recorder::note_returned(const std::vector<const c10::TensorImpl*>& given, const torch::jit::Stack& stack) {
+  const auto results = objects(stack, stack.size() - std::min(stack.size(), recording_.graph.nodes.back().results.size()));
+  for (std::size_t k = 0; k < results.size(); k++) {
+    const auto at = std::find(given.begin(), given.end(), results[k]);
+    if (results[k] && at != given.end())
+      recording_.returned.push_back({recording_.graph.nodes.size() - 1, std::int32_t(k), std::int32_t(at - given.begin())});
+  }
+}
+
 /// In a step that is one piece of the caller's code. What follows the first update is update too: a plan's sides come in order.
 Side Recorder::side_now() {
   const bool in_backward = torch::autograd::get_current_node() != nullptr;
@@ -221,6 +239,7 @@ void Recorder::on_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, to
 
   const auto first = stack.size() - schema.arguments().size();
   for (std::size_t i = first; i < stack.size(); i++) node.args.push_back(record(stack[i], node, true));
+  const auto given = objects(stack, first);
   if (audit_) audit_before(node);
   const bool may_read = may_read_on_host(op);
   if (may_read) note_alive();
@@ -251,6 +270,7 @@ void Recorder::on_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, to
     measure_memory(node);
   }
   graph.nodes.push_back(std::move(node));
+  note_returned(given, stack);
 }
 
 ValueId Recorder::value_of(const at::Tensor& t, const std::string& what) {

@@ -39,6 +39,12 @@ struct Alive {
   std::vector<ValueId> values;  // one on each internal storage, at its version then
 };
 
+/// A result that is the very tensor object of an argument though the op does not write it: `lift_fresh`, say.
+struct Returned {
+  std::size_t node = 0;
+  std::int32_t result = 0, argument = 0;
+};
+
 struct Recording {
   Graph graph;
   std::string refusal;           // one sentence when the step must not be replayed; empty otherwise
@@ -48,6 +54,7 @@ struct Recording {
   std::vector<WeakStorage> storages;  // by StorageId
   bool generator_moved = false;       // by hand, or by another thread, in a step that draws no random number itself
   std::vector<Alive> alive;           // ascending
+  std::vector<Returned> returned;     // ascending
   std::vector<double> memory;         // live bytes of what the step made, after each node; empty without audit
   std::vector<std::uint64_t> hashes;  // per node, of the storages of its results after it ran; empty without audit, 0 where unknown
   std::vector<c10::Storage> outside;  // by StorageId, those that are not internal; empty unless copies were asked for
@@ -61,6 +68,7 @@ struct Prefix {
   std::vector<c10::StorageImpl*> storages;  // by StorageId; nullptr where none was met or it is gone
   std::vector<CapturedStorage> captured;    // of this run
   std::int64_t first_sequence = 0;          // where autograd's numbers stood when the step began
+  std::vector<double> numbers;              // of the matched calls, in the order of numbers_of()
 };
 
 class Recorder : public OpListener {
@@ -110,6 +118,7 @@ class Recorder : public OpListener {
   Side side_now();
   void note_alive();
   void note_factory(const Node& node);
+  void note_returned(const std::vector<const c10::TensorImpl*>& given, const torch::jit::Stack& stack);
   void find_host_made(StorageId id);
 
   struct Known {
@@ -152,8 +161,18 @@ bool copied_all(const Recording& recording);
 /// `host_read`.
 bool is_host_made(const Node& node);
 
+/// The nodes that have to be run: without those whose memory the host fills itself. `hashes`: as Recording::hashes, of those that stay.
+struct Computed {
+  Graph graph;
+  std::vector<std::uint64_t> hashes;
+};
+Computed computed(const Recording& recording);
+
 /// One sentence about the first node whose results the host reads, or "".
 std::string host_read(const Graph& graph);
+
+/// One sentence about a captured tensor that no call of the forward shows, so that it may be another one in each step; or "".
+std::string late_capture(const Recording& recording);
 
 /// Whether the second of two recordings of equal graphs read the same outside tensors as the first. Returns one sentence or "".
 std::string replaced(const Recording& before, const Recording& now);

@@ -149,11 +149,19 @@ std::string escaped(const Recording& recording, const std::vector<c10::StorageIm
       bool made = false;
       for_each_value(n.results, [&](ValueId r) { made |= graph.values[r].storage == graph.values[v].storage; });
       if (made)
-        return "the step keeps the result of " + describe(n) +
-               " alive after its end, expected only the loss, the outputs and the gradients: "
-               "a plan would not refresh it";
+        return "somebody keeps the result of " + describe(n) +
+               " alive after the end, expected only what is returned, and gradients: a plan would not refresh it";
     }
   return "";
+}
+
+Computed computed(const Recording& recording) {
+  Computed out{recording.graph, {}};
+  const auto& nodes = recording.graph.nodes;
+  for (std::size_t i = 0; i < recording.hashes.size(); i++)
+    if (!is_host_made(nodes[i])) out.hashes.push_back(recording.hashes[i]);
+  std::erase_if(out.graph.nodes, is_host_made);
+  return out;
 }
 
 std::string host_read(const Graph& graph) {
@@ -169,6 +177,20 @@ std::string host_read(const Graph& graph) {
              ", expected none: what it does next may depend on the number";
     return "the sizes of what " + describe(n) + " returns depend on its operands' values, expected sizes that follow from sizes";
   }
+  return "";
+}
+
+std::string late_capture(const Recording& r) {
+  std::vector<char> shown(r.graph.storages.size(), false);
+  for (std::size_t n = 0; n < r.graph.nodes.size(); n++)
+    for (const auto& a : r.graph.nodes[n].args)
+      for (auto v : a.values) {
+        if (v < 0) continue;
+        const auto s = std::size_t(r.graph.values[std::size_t(v)].storage);
+        shown[s] |= n < r.forward_end;
+        if (!shown[s] && r.graph.storages[s].role == Role::captured)
+          return describe(r.graph.nodes[n]) + " reads a tensor that the closure does not show";
+      }
   return "";
 }
 

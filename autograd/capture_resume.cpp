@@ -1,6 +1,7 @@
 // A recording that starts in the middle of a step, and copies of what a step writes.
 #include "autograd/audit.h"
 #include "autograd/capture.h"
+#include "autograd/numbers.h"
 
 #include <c10/core/Allocator.h>
 
@@ -83,6 +84,7 @@ void Recorder::resume(const Prefix& prefix) {
   first_sequence_ = prefix.first_sequence;
   const auto extent = extent_of(from.graph, prefix.nodes);
   graph.nodes.assign(from.graph.nodes.begin(), from.graph.nodes.begin() + std::ptrdiff_t(prefix.nodes));
+  set_numbers(graph, prefix.numbers);
   graph.values.assign(from.graph.values.begin(), from.graph.values.begin() + std::ptrdiff_t(extent.values));
   graph.storages.assign(from.graph.storages.begin(), from.graph.storages.begin() + std::ptrdiff_t(extent.storages));
   known_.resize(extent.storages);
@@ -108,6 +110,8 @@ void Recorder::resume(const Prefix& prefix) {
     if (std::size_t(c.id) < extent.storages) recording_.captured.push_back(c);
   for (const auto& a : from.alive)
     if (a.node < prefix.nodes) recording_.alive.push_back(a);
+  for (const auto& r : from.returned)
+    if (r.node < prefix.nodes) recording_.returned.push_back(r);
   recording_.hashes.assign(prefix.nodes, 0);
   recording_.memory.assign(from.memory.begin(), from.memory.begin() + std::ptrdiff_t(std::min(prefix.nodes, from.memory.size())));
   recording_.memory.resize(prefix.nodes);

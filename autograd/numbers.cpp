@@ -2,6 +2,7 @@
 
 #include "autograd/node_call.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -72,6 +73,55 @@ double derive(Derived::How how, double from) {
   return from;
 }
 
+Graph calls_of(const Graph& graph, std::size_t nodes) {
+  Graph g = graph;
+  g.nodes.resize(nodes);
+  g.outputs.clear();
+  g.gradients.clear();
+  g.loss = g.grad_norm = -1;
+  std::size_t values = 0, storages = 0;
+  auto see = [&](ValueId v) {
+    values = std::max(values, std::size_t(v) + 1);
+    storages = std::max(storages, std::size_t(g.values[std::size_t(v)].storage) + 1);
+  };
+  for (const auto& n : g.nodes) {
+    for_each_value(n.args, see);
+    for_each_value(n.results, see);
+  }
+  g.values.resize(values);
+  g.storages.resize(storages);
+  return g;
+}
+
+void set_numbers(Graph& graph, const std::vector<double>& values) {
+  const auto places = numbers_of(graph);
+  for (std::size_t i = 0; i < std::min(places.size(), values.size()); i++) {
+    auto& number = at(graph, places[i]);
+    if (is_integral(number))
+      number.constant = std::int64_t(values[i]);
+    else
+      number.constant = values[i];
+  }
+  for (auto& n : graph.nodes)
+    for (auto& a : n.args) a.scalar = -1;
+  graph.scalars.clear();
+}
+
+void free_number(Graph& graph, const NumberPlace& place) {
+  auto& number = at(graph, place);
+  const auto& n = graph.nodes[std::size_t(place.node)];
+  number.scalar = std::int32_t(graph.scalars.size());
+  graph.scalars.push_back(
+      {n.op + " argument " + std::to_string(place.arg) + " of node " + std::to_string(n.id), value_of(number), is_integral(number)});
+}
+
+namespace {
+/// Whether the autograd node that `late` ran for was made by `early`.
+bool belongs(const Node& early, const Node& late) {
+  return !late.ran_for.empty() && std::find(early.created.begin(), early.created.end(), late.ran_for) != early.created.end();
+}
+}  // namespace
+
 std::optional<std::vector<Derived>> derive_numbers(const Graph& a, const Graph& b, const std::vector<std::size_t>& moved,
                                                    std::size_t boundary) {
   using How = Derived::How;
@@ -90,6 +140,10 @@ std::optional<std::vector<Derived>> derive_numbers(const Graph& a, const Graph& 
     for (auto s : sources)
       for (auto how : {How::same, How::negated, How::reciprocal, How::negated_reciprocal})
         if (gives(s, m, how)) found.push_back({m, s, how});
+    if (found.size() > 1)  // the same number in several places: that of the op whose derivative this is
+      std::erase_if(found, [&](const Derived& d) {
+        return !belongs(b.nodes[std::size_t(places[d.from].node)], b.nodes[std::size_t(places[m].node)]);
+      });
     if (found.size() != 1) return std::nullopt;
     out.push_back(found[0]);
   }

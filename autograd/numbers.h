@@ -23,12 +23,21 @@ double value_of(const Argument& number);
 bool is_integral(const Argument& number);
 bool same_bits(double a, double b);
 
+/// Gives the first numbers of a graph these values, and makes constants of all of its run-time scalars.
+void set_numbers(Graph& graph, const std::vector<double>& values);
+
+/// Makes a run-time scalar of the number, named after its op and argument.
+void free_number(Graph& graph, const NumberPlace& place);
+
 /// Which numbers of two graphs of one step differ: positions in numbers_of(). `difference` is one sentence where anything else differs.
 struct Moved {
   std::string difference;
   std::vector<std::size_t> numbers;
 };
 Moved moved_numbers(const Graph& a, const Graph& b);
+
+/// The first nodes of a graph as a graph of their own, without what it gives back.
+Graph calls_of(const Graph& graph, std::size_t nodes);
 
 /// How the numbers that move later in a step follow from those of the closure.
 struct Derived {
@@ -38,8 +47,8 @@ struct Derived {
 };
 double derive(Derived::How how, double from);
 
-/// For each number in `moved` at node `boundary` or after, one of those before it that gives its bits in both graphs. Nullopt when one has none, or
-/// has two that may part later.
+/// For each number in `moved` at node `boundary` or after, one of those before it that gives its bits in both graphs. Where several do, the one
+/// counts whose node made the autograd node that the later node ran for. Nullopt when that leaves none, or two that may part later.
 std::optional<std::vector<Derived>> derive_numbers(const Graph& a, const Graph& b, const std::vector<std::size_t>& moved,
                                                    std::size_t boundary);
 

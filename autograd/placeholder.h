@@ -10,6 +10,8 @@ namespace tandem {
 
 c10::Storage make_placeholder(std::int64_t bytes, c10::Device device);
 bool is_placeholder(const c10::StorageImpl& storage);
+/// A placeholder, or memory behind a Veil.
+bool is_unreadable(const c10::StorageImpl& storage);
 
 /// Gives a placeholder the memory of `data`, which lives as long as one of them.
 void fill(c10::StorageImpl& placeholder, const c10::Storage& data);

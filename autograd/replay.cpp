@@ -316,7 +316,7 @@ void Replayer::veil_written() {
     veiled_.resize(places_.size());
     if (veiled_[std::size_t(s)] || !p.impl) continue;
     const auto storage = p.outside ? p.outside : c10::Storage(p.weak.lock());
-    if (!storage || storage.unsafeGetStorageImpl()->throw_on_immutable_data_ptr()) continue;
+    if (!storage || is_unreadable(*storage.unsafeGetStorageImpl())) continue;
     veils_.emplace_back(storage);
     veiled_[std::size_t(s)] = true;
   }

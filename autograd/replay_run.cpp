@@ -87,7 +87,7 @@ void Replayer::diverge(std::string why) {
   why_ = std::move(why);
   unveil();
   recorder_ = make_recorder_(*tape_, why_);
-  Prefix prefix{&tape_->recorded(), position_, {}, captured_, first_sequence_};
+  Prefix prefix{&tape_->recorded(), position_, {}, captured_, first_sequence_, numbers_};
   for (std::size_t s = 0; s < places_.size(); s++) {
     const auto& p = places_[s];
     prefix.storages.push_back(p.outside || is_held(StorageId(s)) ? p.impl : nullptr);

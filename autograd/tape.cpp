@@ -85,6 +85,7 @@ Tape::Tape(const Recording& recorded, std::size_t length, Parts parts)
     for (std::size_t k = 0; k < node.results.size(); k++) call.results.push_back(prepare_result(node.results[k], k, schema));
     calls_.push_back(std::move(call));
   }
+  for (const auto& r : recorded.returned) calls_[r.node].results[std::size_t(r.result)].returned = r.argument;
   for (std::size_t i = 0; i < parts_.stops.size(); i++) {
     calls_[parts_.stops[i]].stop = std::int32_t(i);
     auto& delivered = delivered_.emplace_back(g.storages.size(), false);

@@ -24,7 +24,7 @@ class Tape {
   };
   struct Result {
     Is is = Is::none;            // tensor, tensors or none (undefined, or read by the host)
-    std::int32_t returned = -1;  // the argument that the op writes and returns
+    std::int32_t returned = -1;  // the argument whose tensor object the op returns
     const Argument* argument = nullptr;
   };
   struct Call {

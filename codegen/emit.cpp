@@ -11,9 +11,11 @@ namespace tandem {
 
 using Is = Instruction::Kind;
 
-Emitter::Emitter(const Loop& loop, std::string_view name) : loop_(loop), name_(name), schedule_(schedule(loop)) { lay_out_workspace(); }
+KernelEmitter::KernelEmitter(const Loop& loop, std::string_view name) : loop_(loop), name_(name), schedule_(schedule(loop)) {
+  lay_out_workspace();
+}
 
-void Emitter::lay_out_workspace() {
+void KernelEmitter::lay_out_workspace() {
   for (std::size_t i = 0; i < loop_.code.size(); ++i) {
     const Instruction& n = loop_.code[i];
     if (n.kind != Is::total || !schedule_.finish[i]) continue;
@@ -36,11 +38,11 @@ void Emitter::lay_out_workspace() {
   partial_bytes_ = (partial_bytes_ + 63) / 64 * 64;  // chunks of different threads share no cache line
 }
 
-const Accumulator& Emitter::accumulator(std::int32_t total) const {
+const Accumulator& KernelEmitter::accumulator(std::int32_t total) const {
   return *std::find_if(accumulators_.begin(), accumulators_.end(), [&](const Accumulator& a) { return a.total == total; });
 }
 
-void Emitter::declare_parameters(const std::vector<bool>& code) {
+void KernelEmitter::declare_parameters(const std::vector<bool>& code) {
   std::vector<bool> seen(loop_.parameters.size(), false);
   for (std::size_t i = 0; i < code.size(); ++i) {
     const Instruction& n = loop_.code[i];
@@ -52,7 +54,7 @@ void Emitter::declare_parameters(const std::vector<bool>& code) {
   }
 }
 
-void Emitter::declare_accumulators(std::string_view part) {
+void KernelEmitter::declare_accumulators(std::string_view part) {
   for (const Accumulator& a : accumulators_) {
     std::int64_t at = a.offset;
     auto next = [&](const char* type, char letter) {
@@ -65,7 +67,7 @@ void Emitter::declare_accumulators(std::string_view part) {
   }
 }
 
-void Emitter::clear_accumulators() {
+void KernelEmitter::clear_accumulators() {
   for (const Accumulator& a : accumulators_) {
     const Term term = at(a.total).term;
     const char* first = term == Term::row_sum ? "0" : term == Term::row_max ? "-__builtin_inf()" : "__builtin_inf()";
@@ -78,7 +80,7 @@ void Emitter::clear_accumulators() {
   }
 }
 
-void Emitter::load(std::int32_t i, const std::string& index) {
+void KernelEmitter::load(std::int32_t i, const std::string& index) {
   const LoopParameter& q = parameter(at(i).index);
   const std::string element = fmt::format("p{}[{}]", at(i).index, index);
   if (q.dtype == loop_.compute) {
@@ -90,7 +92,7 @@ void Emitter::load(std::int32_t i, const std::string& index) {
 }
 
 /// An element that is only moved keeps its bits.
-void Emitter::store(std::int32_t i, const std::string& index) {
+void KernelEmitter::store(std::int32_t i, const std::string& index) {
   const Instruction& n = at(i);
   const LoopParameter& q = parameter(n.index);
   std::string value = fmt::format("v{}", n.a);
@@ -99,7 +101,7 @@ void Emitter::store(std::int32_t i, const std::string& index) {
   out_.line(fmt::format("p{}[{}] = {};", n.index, index, value));
 }
 
-void Emitter::fixed_code(const std::vector<bool>& wanted) {
+void KernelEmitter::fixed_code(const std::vector<bool>& wanted) {
   for (std::size_t k = 0; k < loop_.code.size(); ++k) {
     const auto i = static_cast<std::int32_t>(k);
     if (!wanted[k] || scope(i) != Scope::fixed) continue;
@@ -115,7 +117,7 @@ void Emitter::fixed_code(const std::vector<bool>& wanted) {
   }
 }
 
-std::string Emitter::sum_of_products(const std::vector<std::int64_t>& strides, std::size_t dims) const {
+std::string KernelEmitter::sum_of_products(const std::vector<std::int64_t>& strides, std::size_t dims) const {
   std::string out;
   for (std::size_t d = 0; d < dims; ++d) {
     if (strides[d] == 0) continue;
@@ -125,7 +127,7 @@ std::string Emitter::sum_of_products(const std::vector<std::int64_t>& strides, s
   return out.empty() ? "0" : out;
 }
 
-void Emitter::unit_indices() {
+void KernelEmitter::unit_indices() {
   if (loop_.outer() == 0) return;
   std::string rest = "u";
   for (std::size_t d = loop_.outer() - 1; d > 0; --d) {
@@ -136,7 +138,7 @@ void Emitter::unit_indices() {
   out_.line(fmt::format("const long d0 = {};", rest));
 }
 
-void Emitter::unit_code(std::int32_t level) {
+void KernelEmitter::unit_code(std::int32_t level) {
   for (std::size_t k = 0; k < loop_.code.size(); ++k) {
     const auto i = static_cast<std::int32_t>(k);
     if (!schedule_.used[k] || scope(i) != Scope::unit || schedule_.level[k] != level) continue;
@@ -153,7 +155,7 @@ void Emitter::unit_code(std::int32_t level) {
   }
 }
 
-void Emitter::add_blocks() {
+void KernelEmitter::add_blocks() {
   if (std::none_of(accumulators_.begin(), accumulators_.end(), [](const Accumulator& a) { return a.columns; })) return;
   out_.line(fmt::format("if (((u - begin) & {}) == {} || u + 1 == end) {{", rows_per_block - 1, rows_per_block - 1));
   for (const Accumulator& a : accumulators_) {
@@ -168,7 +170,7 @@ void Emitter::add_blocks() {
   out_.line("}");
 }
 
-void Emitter::kernel() {
+void KernelEmitter::kernel() {
   out_.line(fmt::format("void {}(void* const* p, const double* s, long begin, long end, long chunk) {{", name_));
   declare_parameters(schedule_.used);
   if (partial_bytes_ > 0) {
@@ -198,7 +200,7 @@ void Emitter::kernel() {
 Emitted emit(const Loop& loop, std::string_view name) {
   if (const std::string wrong = fault_of(loop); !wrong.empty())
     throw InternalError(fmt::format("a loop that cannot be emitted: {}", wrong));
-  Emitter emitter(loop, name);
+  KernelEmitter emitter(loop, name);
   emitter.kernel();
   if (emitter.partial_bytes() > 0) emitter.finish();
   return {emitter.text(), loop.row_elements(), emitter.partial_bytes()};

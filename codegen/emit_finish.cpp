@@ -12,7 +12,7 @@ using Is = Instruction::Kind;
 
 }  // namespace
 
-void Emitter::combine_chunks() {
+void KernelEmitter::combine_chunks() {
   out_.line("for (long c = 1; c < chunks; ++c) {");
   for (const Accumulator& a : accumulators_) {
     const Term term = at(a.total).term;
@@ -33,14 +33,14 @@ void Emitter::combine_chunks() {
 }
 
 /// The dims over which the totals that instruction i comes from are reduced.
-std::vector<bool> Emitter::mask_of(std::int32_t i) const {
+std::vector<bool> KernelEmitter::mask_of(std::int32_t i) const {
   if (at(i).kind == Is::total) return at(i).over;
   for (std::int32_t o : {at(i).a, at(i).b, at(i).c})
     if (o >= 0 && scope(o) == Scope::finish) return mask_of(o);
   return {};
 }
 
-void Emitter::kept_elements(const std::vector<bool>& mask) {
+void KernelEmitter::kept_elements(const std::vector<bool>& mask) {
   for (std::size_t d = 0; d < mask.size(); ++d)
     if (!mask[d]) out_.line(fmt::format("for (long d{0} = 0; d{0} < {1}; ++d{0}) {{", d, loop_.sizes[d]));
   std::vector<bool> loaded(loop_.code.size(), false);
@@ -75,7 +75,7 @@ void Emitter::kept_elements(const std::vector<bool>& mask) {
     if (!over) out_.line("}");
 }
 
-void Emitter::finish() {
+void KernelEmitter::finish() {
   out_.line(fmt::format("void {}_finish(void* const* p, const double* s, long chunks) {{", name_));
   declare_parameters(schedule_.finish);
   out_.line(fmt::format("char* part = p[{}];", loop_.parameters.size()));

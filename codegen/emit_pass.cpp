@@ -18,9 +18,9 @@ const char* extreme(Term t) { return t == Term::row_max ? "max" : "min"; }
 }  // namespace
 
 /// Whether the loop over the last dim reduces it to one number per run; otherwise each of its elements has a place of its own.
-bool Emitter::runs_along_last_dim(std::int32_t i) const { return is_row_reduction(at(i)) || (is_total(at(i)) && at(i).over.back()); }
+bool KernelEmitter::runs_along_last_dim(std::int32_t i) const { return is_row_reduction(at(i)) || (is_total(at(i)) && at(i).over.back()); }
 
-void Emitter::pass(std::size_t number) {
+void KernelEmitter::pass(std::size_t number) {
   const Pass& p = schedule_.passes[number];
   if (p.ends.empty()) return;
   for (std::int32_t i : p.ends) {
@@ -37,7 +37,7 @@ void Emitter::pass(std::size_t number) {
   after_pass(p);
 }
 
-void Emitter::run_over_last_dim(const Pass& p) {
+void KernelEmitter::run_over_last_dim(const Pass& p) {
   out_.line("{");
   offsets(p);
   const bool blocks = open_blocks(p);
@@ -48,7 +48,7 @@ void Emitter::run_over_last_dim(const Pass& p) {
 }
 
 /// Where the run begins in each parameter, accumulator and buffer.
-void Emitter::offsets(const Pass& p) {
+void KernelEmitter::offsets(const Pass& p) {
   std::vector<bool> moved(loop_.parameters.size(), false);
   auto move = [&](std::int32_t q) {
     if (moved[static_cast<std::size_t>(q)] || loop_.flat()) return;
@@ -72,7 +72,7 @@ void Emitter::offsets(const Pass& p) {
 }
 
 /// Long sums are summed up in blocks, whose sums are added in double. Gives `from` and `to`; whether a brace is open.
-bool Emitter::open_blocks(const Pass& p) {
+bool KernelEmitter::open_blocks(const Pass& p) {
   const std::int64_t size = loop_.sizes.back();
   const char* begin = loop_.flat() ? "begin" : "0";
   const std::string end = loop_.flat() ? "end" : fmt::format("{}", size);
@@ -87,7 +87,7 @@ bool Emitter::open_blocks(const Pass& p) {
   return true;
 }
 
-void Emitter::simd_loop(const Pass& p) {
+void KernelEmitter::simd_loop(const Pass& p) {
   std::vector<std::string> sums, most, least;
   const char* key = single() ? "int" : "long";
   // Without vectors a block is one long chain of additions: in double it costs the same and loses nothing.
@@ -122,14 +122,14 @@ void Emitter::simd_loop(const Pass& p) {
   out_.line("}");
 }
 
-std::string Emitter::element_index(std::int32_t p) const {
+std::string KernelEmitter::element_index(std::int32_t p) const {
   const std::int64_t stride = parameter(p).strides.back();
   const std::string base = loop_.flat() ? "" : fmt::format("o{} + ", p);
   if (stride == 0) return loop_.flat() ? "0" : fmt::format("o{}", p);
   return stride == 1 ? base + "i" : fmt::format("{}i * {}", base, stride);
 }
 
-void Emitter::element_end(std::int32_t i) {
+void KernelEmitter::element_end(std::int32_t i) {
   const Instruction& n = at(i);
   if (n.kind == Is::store) return store(i, element_index(n.index));
   if (runs_along_last_dim(i)) {
@@ -151,7 +151,7 @@ void Emitter::element_end(std::int32_t i) {
     out_.line(fmt::format("ADD_WIDE(t{0}[k{0} + i], l{0}[k{0} + i], v{1});", i, n.a));
 }
 
-void Emitter::after_run(const Pass& p) {
+void KernelEmitter::after_run(const Pass& p) {
   for (std::int32_t i : p.ends) {
     if (!runs_along_last_dim(i)) continue;
     const bool total = is_total(at(i));
@@ -166,7 +166,7 @@ void Emitter::after_run(const Pass& p) {
   }
 }
 
-void Emitter::after_pass(const Pass& p) {
+void KernelEmitter::after_pass(const Pass& p) {
   for (std::int32_t i : p.ends) {
     if (!is_row_reduction(at(i))) continue;
     const bool pair = at(i).term == Term::row_sum && !single();

@@ -23,9 +23,9 @@ struct Accumulator {
 constexpr std::int64_t rows_per_block = 16;       // short sums in float32 lose little; eager's cascades have the same length
 constexpr std::int64_t elements_per_block = 128;  // longer runs are summed up in blocks; the prelude's BLOCK is at least that
 
-class Emitter {
+class KernelEmitter {
  public:
-  Emitter(const Loop& loop, std::string_view name);
+  KernelEmitter(const Loop& loop, std::string_view name);
 
   void kernel();  // emit.cpp
   void finish();  // emit_finish.cpp

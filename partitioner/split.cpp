@@ -2,6 +2,7 @@
 
 #include "partitioner/dependencies.h"
 #include "partitioner/evaluate.h"
+#include "partitioner/fuse.h"
 #include "partitioner/group_order.h"
 
 #include <algorithm>
@@ -19,7 +20,7 @@ class Splitter {
       : g_(g), switches_(switches), groups_(std::move(groups)), parts_(g.nodes.size(), Part::free) {
     for (std::size_t i = 0; i < g.nodes.size(); ++i) position_.emplace(g.nodes[i].id, i);
     for (const Group& group : groups_)
-      for (NodeId id : group.nodes) parts_[position_.at(id)] = part_of(group.kind);
+      for (NodeId id : group.nodes) parts_[position_.at(id)] = part_of(group.kind, g.nodes[position_.at(id)]);
     for (std::size_t begin = 0, end = 0; begin < g.nodes.size(); begin = end) {
       while (end < g.nodes.size() && g.nodes[end].side == g.nodes[begin].side) ++end;
       const std::vector<Part> parts(parts_.begin() + static_cast<std::ptrdiff_t>(begin), parts_.begin() + static_cast<std::ptrdiff_t>(end));
@@ -50,12 +51,13 @@ class Splitter {
     std::size_t group = 0, before = 0;  // the member that begins the second half
   };
 
-  static Part part_of(Group::Kind kind) {
+  /// A view that is called like any op still waits for nobody but the maker of its memory, as when the kernels were formed.
+  Part part_of(Group::Kind kind, const Node& n) const {
     switch (kind) {
       case Group::Kind::kernel: return Part::free;
       case Group::Kind::view: return Part::view;
       case Group::Kind::once: return Part::absent;
-      case Group::Kind::library: return Part::ordered;
+      case Group::Kind::library: return is_only_geometry(g_, n) ? Part::view : Part::ordered;
     }
     return Part::ordered;
   }

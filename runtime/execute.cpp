@@ -47,8 +47,8 @@ Executor::Executor(const Plan& plan, const jit::Settings& jit)
 }
 
 void Executor::place_arena() {
-  if (plan_.memory.arena_bytes == 0) return;
-  arena_ = c10::GetAllocator(c10::DeviceType::CPU)->allocate(std::size_t(plan_.memory.arena_bytes));
+  // Without a byte there may be blocks still: of empty tensors.
+  if (plan_.memory.arena_bytes > 0) arena_ = c10::GetAllocator(c10::DeviceType::CPU)->allocate(std::size_t(plan_.memory.arena_bytes));
   for (const auto& b : plan_.memory.blocks) {
     if (b.storage < 0) continue;
     auto* at = static_cast<char*>(arena_.get()) + b.offset;

@@ -9,6 +9,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/rand.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -55,6 +56,13 @@ at::Tensor flat(const Graph& graph, StorageId id, const c10::Storage& storage) {
   return make_tensor(v, storage);
 }
 
+/// Without the dims along which all elements are one: an expanded tensor cannot be written.
+at::Tensor each_once(at::Tensor t) {
+  for (std::int64_t d = 0; d < t.dim(); d++)
+    if (t.stride(d) == 0 && t.size(d) > 1) t = t.narrow(d, 0, 1);
+  return t;
+}
+
 class LockStep {
  public:
   /// `sample` 0: nothing is perturbed; others seed the perturbation.
@@ -85,6 +93,7 @@ class LockStep {
         updating = true;
         begin_update(gradients);
       }
+      if (graph_.nodes[i].effects.random) drawn_from_ = generator_state();
       native_.step(i);
       step_exact(i);
       native_.release_after(i);
@@ -114,7 +123,8 @@ class LockStep {
   }
 
   void perturb(at::Tensor t, double rounding) {
-    if (sample_ == 0 || !t.is_floating_point() || t.numel() == 0) return;
+    if (sample_ == 0 || !t.is_floating_point() || t.numel() == 0 || t._is_zerotensor()) return;
+    t = each_once(t);
     // In double the numbers around 1 are as far apart as the noise is wide, which would round most of it away; and eager is its own reference there.
     if (rounding == double_rounding) rounding *= 4;
     const auto noise = at::rand({t.numel()}, generator_, at::TensorOptions().dtype(at::kDouble)).view(t.sizes());
@@ -144,17 +154,43 @@ class LockStep {
   void step_exact(std::size_t i) {
     const auto& n = graph_.nodes[i];
     const auto* row = find_op(n.op);
-    if (n.effects.random) return take(i);
-    if (!ran_in_double(i)) step_rounded(i);
+    if (n.effects.random) return draw_again(i);
+    const bool of_bits = reinterprets(n);
+    if (of_bits || !ran_in_double(i)) step_rounded(i);
+    if (row && row->kind == Kind::view && !of_bits) return;  // of memory that has been seen to
     for_each_value(n.results, [&](ValueId v) {
       if (!c10::isFloatingType(graph_.values[v].dtype) && !c10::isComplexType(graph_.values[v].dtype))
-        exact_.value(v).copy_(native_.value(v));
-      else if (!row || row->kind != Kind::view)
+        each_once(exact_.value(v)).copy_(each_once(native_.value(v)));
+      else if (!of_bits)
         perturb(exact_.value(v), rounding_of(graph_.values[v].dtype));
     });
   }
 
-  /// Runs node `i` in double. False where it has no kernel for that, or one whose results have other sizes.
+  /// A view of bits, which numbers in double do not have.
+  bool reinterprets(const Node& n) const {
+    const auto* row = find_op(n.op);
+    if (!row || row->kind != Kind::view) return false;
+    auto from = c10::ScalarType::Undefined, to = from;
+    for_each_value(n.args, [&](ValueId v) { from = from == c10::ScalarType::Undefined ? graph_.values[v].dtype : from; });
+    for_each_value(n.results, [&](ValueId v) { to = graph_.values[v].dtype; });
+    return from != to && !c10::isComplexType(from) && !c10::isComplexType(to);
+  }
+
+  /// Draws what the native run has drawn, on operands of its own: what they are off by goes on into the result. Where the op refuses them (a
+  /// probability rounded above one), and for what is not floating, it takes the native results.
+  void draw_again(std::size_t i) {
+    try {
+      const GeneratorScope again(drawn_from_);
+      step_rounded(i);
+    } catch (const std::exception&) {
+      return take(i);
+    }
+    for_each_value(graph_.nodes[i].results, [&](ValueId v) {
+      if (!c10::isFloatingType(graph_.values[v].dtype)) each_once(exact_.value(v)).copy_(each_once(native_.value(v)));
+    });
+  }
+
+  /// Runs node `i` in double. False where it has no kernel for that, or one whose results are of another kind: with the default dtype, say.
   bool ran_in_double(std::size_t i) {
     try {
       exact_.step(i);
@@ -162,7 +198,11 @@ class LockStep {
       return false;
     }
     bool same = true;
-    for_each_value(graph_.nodes[i].results, [&](ValueId v) { same &= exact_.value(v).sizes() == native_.value(v).sizes(); });
+    for_each_value(graph_.nodes[i].results, [&](ValueId v) {
+      const auto& found = exact_.value(v);
+      same &= found.sizes() == native_.value(v).sizes() && found.scalar_type() == exact_graph_.values[v].dtype &&
+              found.device() == native_.value(v).device();
+    });
     return same;
   }
 
@@ -186,8 +226,9 @@ class LockStep {
       });
     for_each_value(n.results, [&](ValueId v) {
       const auto s = graph_.values[v].storage;
-      if (std::count(operands.begin(), operands.end(), s)) return;
-      exact_.slots().release(s);
+      const bool same_memory = std::count(operands.begin(), operands.end(), s);
+      if (same_memory && !reinterprets(n)) return;
+      if (!same_memory) exact_.slots().release(s);
       exact_.slots().set(v, rounded.get(v).to(exact_graph_.values[v].dtype));
     });
   }
@@ -199,6 +240,7 @@ class LockStep {
   std::vector<at::Tensor> native_gradients_, exact_gradients_;
   int sample_;
   at::Generator generator_;
+  at::Tensor drawn_from_;  // state of the default generator before the latest draw
 };
 
 }  // namespace
@@ -240,6 +282,11 @@ at::Tensor running_bound(const at::Tensor& exact, const at::Tensor& eager_error,
   const double factor = scale * (4 + 32.0 / double(std::int64_t(spreads.size() + 1) * std::min(n, window)));
   return exact.abs() * (2 * rounding) + near * factor;
 }
+
+/// In double; a zero tensor gets memory.
+at::Tensor widened(const at::Tensor& t) {
+  return t._is_zerotensor() ? at::zeros(t.sizes(), t.options().dtype(at::kDouble)) : t.to(at::kDouble);
+}
 }  // namespace
 
 ErrorRatio error_ratio(const ReferenceRun& reference, const Outcome& found) {
@@ -255,9 +302,9 @@ ErrorRatio error_ratio(const ReferenceRun& reference, const Outcome& found) {
       see(HUGE_VAL, found[i].name);
       continue;
     }
-    const auto exact = reference.exact[i].tensor.to(at::kDouble), eager = native.to(at::kDouble), mine = plan.to(at::kDouble);
+    const auto exact = widened(reference.exact[i].tensor), eager = widened(native), mine = widened(plan);
     std::vector<at::Tensor> spreads;
-    for (const auto& p : reference.perturbed) spreads.push_back((p[i].tensor.to(at::kDouble) - exact).abs());
+    for (const auto& p : reference.perturbed) spreads.push_back((widened(p[i].tensor) - exact).abs());
     const auto eager_error = (eager - exact).abs();
     const auto allowed = eager_error * 2 + running_bound(exact, eager_error, spreads, rounding_of(native.scalar_type())) + 1e-45;
     // Where eager itself is not finite the plan must be the same; elsewhere the bound decides.

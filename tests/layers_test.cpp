@@ -1,7 +1,9 @@
 // The rules of the layers: includes point one way, and what is known of an op stands in the op table.
 #include "tests/support/source_files.h"
 
+#include <map>
 #include <optional>
+#include <regex>
 #include <set>
 
 namespace tandem {
@@ -34,6 +36,24 @@ std::string wrong_include(const std::string& file, const std::string& include) {
 /// Op names in code; comments may name ops.
 bool names_an_op(const std::string& line) { return line.substr(0, line.find("//")).find("\"aten::") != std::string::npos; }
 
+/// The types that a file defines outside classes and unnamed namespaces, each with its namespace.
+std::vector<std::string> types_of(const std::vector<std::string>& lines) {
+  static const std::regex opens("^namespace ?([\\w:]*) \\{$"), closes("^\\}  // namespace.*"),
+      defines("^(struct|class|union|enum class|enum) ([\\w:]+)( .*)?$");
+  std::vector<std::string> spaces, found;
+  for (const auto& line : lines) {
+    std::smatch m;
+    if (std::regex_match(line, m, opens)) spaces.push_back(m[1]);
+    if (std::regex_match(line, closes) && !spaces.empty()) spaces.pop_back();
+    const bool only_declares = line.find('{') == std::string::npos && ends_with(line, ";");
+    if (!std::regex_match(line, m, defines) || only_declares || std::count(spaces.begin(), spaces.end(), "")) continue;
+    std::string name;
+    for (const auto& space : spaces) name += space + "::";
+    found.push_back(name + m[2].str());
+  }
+  return found;
+}
+
 TEST(LayersTest, IncludesPointToTheSameOrALowerLayer) {
   const auto files = source_files(layer_names());
   ASSERT_FALSE(files.empty());
@@ -55,6 +75,27 @@ TEST(LayersTest, AnIncludeOfAHigherLayerIsFound) {
   EXPECT_NE(wrong_include("runtime/plan.cpp", "runtime/../trainers/optimizers.h"), "");
   EXPECT_EQ(quoted_include("  #include \"autograd/graph.h\"  // why"), "autograd/graph.h");
   EXPECT_EQ(quoted_include("#include <vector>"), std::nullopt);
+}
+
+TEST(LayersTest, ATypesNameStandsForOneType) {
+  // Two types of one name link without a word, and then the functions of one of them are run on the other, as far as they are not inlined.
+  std::map<std::string, std::string> places;
+  for (const auto& file : source_files(layer_names()))
+    for (const auto& name : types_of(file.lines)) {
+      if (name == "tandem::Error") continue;  // the installed header stands alone and has it too, behind one guard
+      const auto [place, fresh] = places.emplace(name, file.path);
+      EXPECT_TRUE(fresh) << name << " is defined in " << place->second << " and in " << file.path;
+    }
+  EXPECT_TRUE(places.count("tandem::Graph"));
+}
+
+TEST(LayersTest, TypesAreFoundWithTheirNamespaces) {
+  const auto found =
+      types_of({"namespace tandem {", "struct Later;", "struct One {", "  struct Inner {};", "};", "namespace {", "struct Hidden {};",
+                "}  // namespace", "namespace jit {", "class Two final : public One {", "enum class Three { a };", "}  // namespace jit",
+                "struct One::Impl {};", "struct Four {};", "}  // namespace tandem"});
+  EXPECT_EQ(found,
+            (std::vector<std::string>{"tandem::One", "tandem::jit::Two", "tandem::jit::Three", "tandem::One::Impl", "tandem::Four"}));
 }
 
 TEST(LayersTest, TestsAndBenchmarksIncludeFromTheRoot) {

@@ -1,7 +1,7 @@
 #include "tandem/compile.h"
 
 #include "autograd/key.h"
-#include "trainers/compile_edge.h"
+#include "autograd/support/sentence.h"
 #include "trainers/compile_entry.h"
 #include "trainers/compile_replay.h"
 #include "trainers/eager.h"
@@ -20,6 +20,7 @@ namespace tandem {
 namespace {
 
 constexpr int measured_runs = 8;
+constexpr const char* being_recorded = "it is being recorded: two recordings must agree first";
 constexpr const char* crowded =
     "more combinations of shapes and flags come in turn than Options::max_plans keeps, expected fewer: this one runs eager";
 
@@ -44,11 +45,16 @@ struct CompiledFunction::Impl {
   static std::string unsupported(const Signature& signature, const Inputs& inputs);
   bool make_room();
   CallEntry* entry_for(const Signature& signature, const Inputs& inputs);
-  std::optional<Flat> run_plan(CallEntry& entry, const Callee& callee, const Inputs& inputs);
-  Flat run_recorded(CallEntry& entry, const Callee& callee, const Inputs& inputs);
-  Flat turn_aside(CallEntry& entry, CallReplay replayed);
-  void advance_versions(CallPlan& plan, const Inputs& inputs, const std::vector<char>* through) const;
-  void forward(CallPlan& plan, const Inputs& inputs, const RunInputs& bound, Chain::Held& held, std::vector<at::Tensor>& outputs);
+  RecordRequest request_for(CallEntry& entry, const Callee& callee, const Inputs& inputs, std::shared_ptr<Observed> observed);
+  Flat run_plain(const Callee& callee, const Inputs& inputs, const Stopwatch& watch, std::unique_lock<std::recursive_mutex>& lock);
+  Flat run_recorded(CallEntry& entry, const Callee& callee, const Inputs& inputs, CallPath* shadowed);
+  Flat run_replayed(CallEntry& entry, const Callee& callee, const Inputs& inputs, const std::vector<CallPath*>& active);
+  Flat run_trusted(CallEntry& entry, const Callee& callee, const Inputs& inputs, CallPath& path);
+  Flat run_plan(CallPath& path, CallRun& run, Replayer* replay);
+  CallPath* take_recording(CallEntry& entry, RecordedCall call, std::shared_ptr<Observed> observed, CallPath* shadowed);
+  void turn_aside(CallEntry& entry, CallReplay& replay, Flat& out, std::shared_ptr<Observed> observed);
+  void note_kept(CallEntry& entry, CallPath& path);
+  void note_failure(CallEntry& entry, CallPath& path, const CallRun& run, const std::exception& e);
   Report report();
 
   Options options;
@@ -57,7 +63,7 @@ struct CompiledFunction::Impl {
   std::string off;  // why nothing is recorded at all
   std::list<CallEntry> entries;
   CallEntry* latest = nullptr;
-  bool turned_aside = false;  // the latest call left its plan
+  CallPath* latest_path = nullptr;
   std::int64_t next_id = 1;
   std::int64_t pushed_out = 0;  // entries that went before they came to a plan
   Journal journal;
@@ -91,10 +97,11 @@ bool CompiledFunction::Impl::make_room() {
   if (std::int64_t(entries.size()) < options.max_plans) return true;
   const auto oldest = std::min_element(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.used < b.used; });
   if (pushed_out >= 2 * options.max_plans && journal.steps - oldest->used < patience) return false;
-  pushed_out += oldest->state == CallEntry::State::recording;
-  journal.say("evicted",
-              fmt::format("plan {} for {}: {} plans are kept at most", oldest->report.id, oldest->report.guard, options.max_plans));
+  pushed_out += !oldest->has_active() && oldest->eager_reason.empty();
+  journal.say("evicted", fmt::format("plan {} for {}: {} plans are kept at most", oldest->id, oldest->guard, options.max_plans));
   if (latest == &*oldest) latest = nullptr;
+  for (const auto& p : oldest->paths)
+    if (latest_path == &p) latest_path = nullptr;
   entries.erase(oldest);
   return true;
 }
@@ -103,18 +110,20 @@ bool CompiledFunction::Impl::make_room() {
 CallEntry* CompiledFunction::Impl::entry_for(const Signature& signature, const Inputs& inputs) {
   for (auto& e : entries)
     if (e.signature == signature) return &e;
-  const bool again = std::any_of(entries.begin(), entries.end(), [](const auto& e) { return e.state == CallEntry::State::active; });
+  const bool again = std::any_of(entries.begin(), entries.end(), [](const auto& e) { return e.has_active(); });
   if (again && latest) {
+    const auto why = "no plan fits: " + difference(latest->signature, signature, world->leaves(), world->buffers());
+    if (options.fail_on_recompile) throw Error("Options::fail_on_recompile: expected a call that a plan fits, found none: " + why);
     journal.recompiles++;
-    journal.say("recompile", "no plan fits: " + difference(latest->signature, signature, world->leaves(), world->buffers()));
+    journal.say("recompile", why);
   }
   if (!make_room()) return nullptr;
   auto& e = entries.emplace_back();
   e.signature = signature;
-  e.report.id = next_id++;
-  e.report.guard = describe(signature);
-  if (!signature.grad_mode || signature.inference_mode) e.report.guard += " (inference)";
-  if (auto why = unsupported(signature, inputs); !why.empty()) e.stay_eager(why);
+  e.id = next_id++;
+  e.guard = describe(signature);
+  if (!signature.grad_mode || signature.inference_mode) e.guard += " (inference)";
+  e.eager_reason = unsupported(signature, inputs);
   return &e;
 }
 
@@ -123,6 +132,7 @@ Flat CompiledFunction::Impl::run(const Callee& callee, const Inputs& inputs) {
   std::unique_lock lock(*mutex);
   Stopwatch watch;
   journal.next_step();
+  latest_path = nullptr;
   CallEntry* entry = nullptr;
   if (off.empty()) {
     world->refresh();
@@ -131,137 +141,189 @@ Flat CompiledFunction::Impl::run(const Callee& callee, const Inputs& inputs) {
   }
   if (entry) {
     entry->used = journal.steps;
-    learn(*entry, journal);
+    for (auto& p : entry->paths) learn(p, options, journal);
   }
-  if (!entry || entry->state == CallEntry::State::eager) {
+  if (!entry || !entry->eager_reason.empty()) return run_plain(callee, inputs, watch, lock);
+  const auto active = entry->active();
+  const auto compiled = journal.compiled_steps;
+  Flat out;
+  if (active.empty() || std::exchange(entry->record_next, false)) {
+    out = run_recorded(*entry, callee, inputs, nullptr);
+  } else if (++active.front()->since_shadow >= active.front()->shadow_period) {
+    out = run_recorded(*entry, callee, inputs, active.front());
+  } else {
+    out = options.replay == Replay::trusted ? run_trusted(*entry, callee, inputs, *active.front())
+                                            : run_replayed(*entry, callee, inputs, active);
+  }
+  if (journal.compiled_steps > compiled)
+    journal.compiled_time(watch.ms());
+  else
     journal.eager_steps++;
-    lock.unlock();
-    auto out = callee(inputs);
-    lock.lock();
-    if (journal.steps == 1) journal.first_step_ms = watch.ms();
-    journal.eager_time(watch.ms());
-    return out;
-  }
-  if (entry->state == CallEntry::State::active && ++entry->since_shadow < entry->shadow_period)
-    if (turned_aside = false; auto out = run_plan(*entry, callee, inputs)) {
-      (turned_aside ? journal.eager_steps : journal.compiled_steps)++;
-      if (!turned_aside) journal.compiled_time(watch.ms());
-      return std::move(*out);
-    }
-  journal.eager_steps++;
-  auto out = run_recorded(*entry, callee, inputs);
   if (journal.steps == 1) journal.first_step_ms = watch.ms();
   return out;
 }
 
-/// By how much the counters of what the call wrote move. `through`: per node of the forward, after a failure, whether it ran.
-void CompiledFunction::Impl::advance_versions(CallPlan& plan, const Inputs& inputs, const std::vector<char>* through) const {
-  const auto& graph = plan.chain()[0].plan->graph;
-  auto due = [&](Role role, std::int32_t index, std::uint32_t by) {
-    if (!through) return by;
-    std::uint32_t all = 0, ran = 0;
-    for (std::size_t i = 0; i < graph.nodes.size(); i++)
-      for (auto s : graph.nodes[i].writes)
-        if (const auto& storage = graph.storages[std::size_t(s)]; storage.role == role && storage.index == index) {
-          all++;
-          ran += (*through)[i];
-        }
-    return ran == all ? (all ? by : 0) : std::min(by, ran);
-  };
-  const auto& outside = plan.call().outside;
-  for (const auto& d : outside.versions) {
-    const auto t = world->resolve(d.role, d.index, inputs);
-    if (!t.defined() || t.is_inference()) continue;
-    for (auto n = due(d.role, d.index, d.by); n > 0; n--) t.unsafeGetTensorImpl()->bump_version();
-  }
-  for (std::size_t i = 0; i < outside.captured.size(); i++) {
-    auto counter = outside.captured[i].version;  // a handle on the same counter
-    const auto by = outside.captured[i].version_at_end - outside.captured[i].version_at_start;
-    for (auto n = by ? due(Role::captured, std::int32_t(i), by) : 0; n > 0; n--) counter.bump();
-  }
+Flat CompiledFunction::Impl::run_plain(const Callee& callee, const Inputs& inputs, const Stopwatch& watch,
+                                       std::unique_lock<std::recursive_mutex>& lock) {
+  journal.eager_steps++;
+  lock.unlock();
+  auto out = callee(inputs);
+  lock.lock();
+  if (journal.steps == 1) journal.first_step_ms = watch.ms();
+  journal.eager_time(watch.ms());
+  return out;
 }
 
-/// Runs the forward plan. What it throws comes through, and leaves what eager would leave.
-void CompiledFunction::Impl::forward(CallPlan& plan, const Inputs& inputs, const RunInputs& bound, Chain::Held& held,
-                                     std::vector<at::Tensor>& outputs) {
-  auto& executor = plan.chain().executor(0);
-  struct End {
-    Executor& executor;
-    ~End() { executor.end(); }
-  } end{executor};
-  try {
-    plan.chain().run(0, bound, held);
-  } catch (...) {
-    if (const auto call = executor.failed_call(); call >= 0) {
-      std::vector<char> ran(plan.chain()[0].plan->graph.nodes.size(), false);
-      for (std::size_t k = 0; k < std::size_t(call); k++)
-        for (auto i : executor.index().nodes[k]) ran[i] = true;
-      advance_versions(plan, inputs, &ran);
-    }
-    throw;
-  }
-  const auto& values = plan.chain()[0].plan->graph.outputs;
-  for (std::size_t i = 0; i < plan.captured().outputs.size(); i++) outputs.push_back(executor.value(values[i]));
-  advance_versions(plan, inputs, nullptr);
+RecordRequest CompiledFunction::Impl::request_for(CallEntry& entry, const Callee& callee, const Inputs& inputs,
+                                                  std::shared_ptr<Observed> observed) {
+  auto wanted = [&entry](const Graph& forward) {
+    for (const auto& p : entry.paths)
+      if (starts_as(p, forward)) {
+        std::vector<TangentKey> keys = p.wanted;
+        if (p.plan && keys.empty())
+          for (const auto& b : p.plan->backwards()) keys.push_back(b.key);
+        return keys;
+      }
+    return std::vector<TangentKey>();
+  };
+  return {callee,
+          *world,
+          inputs,
+          std::move(wanted),
+          entry.recorded(),
+          options.fullgraph,
+          options.replay != Replay::trusted,
+          std::move(observed)};
+}
+
+Flat CompiledFunction::Impl::run_recorded(CallEntry& entry, const Callee& callee, const Inputs& inputs, CallPath* shadowed) {
+  auto observed = std::make_shared<Observed>();
+  const auto request = request_for(entry, callee, inputs, observed);
+  Stopwatch watch;
+  RecordedCall call;
+  auto out = record_call(request, /*audit=*/!shadowed, /*data=*/!entry.paths.empty(), call);
+  if (auto* path = take_recording(entry, std::move(call), std::move(observed), shadowed)) path->report.record_ms += watch.ms();
+  return out;
+}
+
+CallPath* CompiledFunction::Impl::take_recording(CallEntry& entry, RecordedCall call, std::shared_ptr<Observed> observed,
+                                                 CallPath* shadowed) {
+  constexpr std::size_t most = 4;
+  latest_path = settle(entry, std::move(call), options, journal, next_id, shadowed);
+  if (!latest_path) return nullptr;
+  latest_path->used = journal.steps;
+  auto& all = latest_path->observed;  // the first is the plan's own
+  if (all.size() > most) all.erase(all.begin() + 1);
+  all.push_back(std::move(observed));
+  return latest_path;
 }
 
 /// The function did something else and went on in eager. Where it keeps doing so the check costs more than the plan gains.
-Flat CompiledFunction::Impl::turn_aside(CallEntry& entry, CallReplay replayed) {
+void CompiledFunction::Impl::turn_aside(CallEntry& entry, CallReplay& replay, Flat& out, std::shared_ptr<Observed> observed) {
   constexpr std::int64_t patience = 8;
-  entry.since_shadow--;
-  turned_aside = true;
-  if (entry.diverged++ == 0) journal.say("path", "the call ran eager: " + replayed.why);
-  if (entry.diverged >= patience && entry.diverged > entry.followed) {
-    journal.say("retired", "most calls are not what was recorded: " + replayed.why);
-    entry.stay_eager("most calls are not what was recorded: " + replayed.why);
+  if (replay.raw()) {
+    auto& path = replay.path();
+    journal.say("rerun", replay.why());
+    path.stay_eager(replay.why());
+    entry.follow(path);
+    return;
   }
-  return std::move(replayed.out);
+  if (entry.diverged++ == 0) journal.say("path", "the call ran eager: " + replay.why());
+  // What parts had run could not be copied from before the call: such a path is recorded from the start when it comes next.
+  if (replay.replayer().parts_run() > 0 && entry.late_divergences++ < patience) entry.record_next = true;
+  take_recording(entry, replay.take_recording(out), std::move(observed), nullptr);
+  if (entry.diverged < patience || entry.diverged <= entry.followed) return;
+  entry.eager_reason = "most calls are not what was recorded: " + replay.why();
+  journal.say("retired", entry.eager_reason);
+  for (auto& p : entry.paths) p.stay_eager(entry.eager_reason);
 }
 
-std::optional<Flat> CompiledFunction::Impl::run_plan(CallEntry& entry, const Callee& callee, const Inputs& inputs) {
-  const auto plan = entry.plan;
-  RunInputs bound;
-  if (auto why = bind_call(plan->captured(), plan->outside(), plan->call().outside, *world, inputs, bound); !why.empty()) {
-    journal.say("fallback", why);
-    return std::nullopt;
-  }
-  if (options.replay != Replay::trusted) {
-    Stopwatch host;
-    auto replayed = replay_call(callee, *world, inputs, plan->call(), plan->tape(), bound, !plan->overwritten().empty());
-    if (!replayed.followed) return turn_aside(entry, std::move(replayed));
-    entry.followed++;
-    entry.replay_us.add(host.ms() * 1000);
-  }
-  std::shared_ptr<Again> again;
-  if (!plan->backwards().empty()) again = std::make_shared<Again>(callee, world, plan, inputs, bound);
-  const bool measure = entry.measured_runs < measured_runs;
-  for (std::size_t i = 0; i < plan->chain().size(); i++) plan->chain().executor(i).time_calls(measure);
+/// An index out of range is the caller's; what eager would not throw is the plan's.
+void CompiledFunction::Impl::note_failure(CallEntry& entry, CallPath& path, const CallRun& run, const std::exception& e) {
+  constexpr int most = 2;
+  const bool out_of_memory = dynamic_cast<const c10::OutOfMemoryError*>(&e) || dynamic_cast<const std::bad_alloc*>(&e);
+  if (!out_of_memory && !run.failed_by_itself()) return;
+  if (++path.failures < most) return;
+  journal.say("retired", fmt::format("plan {} failed {} times: {}", path.report.id, most, sentence_of(e)));
+  path.stay_eager(fmt::format("its plan failed {} times: {}", most, sentence_of(e)));
+  entry.follow(path);
+}
+
+/// What the function keeps was computed beside the plan: where it does so again and again eager is faster.
+void CompiledFunction::Impl::note_kept(CallEntry& entry, CallPath& path) {
+  constexpr int patience = 3;
+  if (++path.kept < patience) return;
+  const std::string why = "the function keeps a tensor that it made alive after its end, expected results only: no plan delivers it";
+  journal.say("retired", why);
+  path.stay_eager(why);
+  entry.follow(path);
+}
+
+Flat CompiledFunction::Impl::run_plan(CallPath& path, CallRun& run, Replayer* replay) {
   Flat out;
-  out.counts = plan->call().counts;
-  auto held = plan->chain().nothing_held();
-  forward(*plan, inputs, bound, held, out.tensors);
-  if (again) {
-    again->note_versions();
-    connect({plan, mutex, entry.observed, std::move(held), {}, std::move(again)}, *world, inputs, bound, out.tensors);
-  }
-  entry.measured_runs += measure;
-  entry.report.steps++;
+  out.counts = path.plan->call().counts;
+  out.tensors = run.finish(replay);
+  run.connect(out.tensors, mutex, path.observed.front());
+  path.measured_runs++;
+  path.report.steps++;
+  path.used = journal.steps;
+  latest_path = &path;
+  journal.compiled_steps++;
   return out;
 }
 
-Flat CompiledFunction::Impl::run_recorded(CallEntry& entry, const Callee& callee, const Inputs& inputs) {
-  const bool shadow = entry.state == CallEntry::State::active;
-  Stopwatch watch;
-  RecordedCall call;
-  std::vector<TangentKey> wanted = entry.wanted;
-  if (shadow) {
-    wanted.clear();
-    for (const auto& b : entry.plan->backwards()) wanted.push_back(b.key);
+Flat CompiledFunction::Impl::run_trusted(CallEntry& entry, const Callee& callee, const Inputs& inputs, CallPath& path) {
+  CallRun run(callee, world, inputs, path.measured_runs < measured_runs);
+  if (auto why = run.bind(path.plan, nullptr); !why.empty()) {
+    journal.say("fallback", why);
+    return run_recorded(entry, callee, inputs, nullptr);
   }
-  auto out = record_call({callee, *world, inputs, wanted, !shadow && entry.last ? &*entry.last : nullptr, !shadow, entry.observed}, call);
-  entry.report.record_ms += watch.ms();
-  shadow ? compare_shadow(entry, call, options, journal) : settle(entry, std::move(call), options, journal);
-  return out;
+  try {
+    return run_plan(path, run, nullptr);
+  } catch (const std::exception& e) {
+    note_failure(entry, path, run, e);
+    throw;
+  }
+}
+
+Flat CompiledFunction::Impl::run_replayed(CallEntry& entry, const Callee& callee, const Inputs& inputs,
+                                          const std::vector<CallPath*>& active) {
+  auto& likeliest = *active.front();
+  CallRun run(callee, world, inputs, likeliest.measured_runs < measured_runs);
+  RunInputs known;
+  if (auto why = run.bind_known(*likeliest.plan, known); !why.empty()) {
+    journal.say("fallback", why);
+    return run_recorded(entry, callee, inputs, nullptr);
+  }
+  Stopwatch host;
+  auto observed = std::make_shared<Observed>();
+  const auto request = request_for(entry, callee, inputs, observed);
+  CallReplay replay(request, active, run, options.fail_on_recompile);
+  Flat out;
+  try {
+    out = replay.run();
+  } catch (const std::exception& e) {
+    if (replay.replayer().failed()) note_failure(entry, replay.path(), run, e);
+    if (replay.raw()) turn_aside(entry, replay, out, observed);
+    throw;
+  }
+  if (!replay.followed()) {
+    turn_aside(entry, replay, out, std::move(observed));
+    return out;
+  }
+  auto& path = replay.path();
+  path.replay_us.add(host.ms() * 1000);
+  const bool keeps = replay.fill_kept();
+  if (auto why = run.bind(path.plan, &replay.replayer()); !why.empty()) throw Error(why);
+  entry.followed++;
+  try {
+    out = run_plan(path, run, &replay.replayer());
+    if (keeps) note_kept(entry, path);
+    return out;
+  } catch (const std::exception& e) {
+    note_failure(entry, path, run, e);
+    throw;
+  }
 }
 
 namespace {
@@ -270,7 +332,7 @@ void add_times(CallPlan& plan, PlanReport& report) {
     const auto& part = *plan.chain()[i].plan;
     const auto& us = plan.chain().executor(i).shortest_us();
     for (std::size_t k = 0; k < us.size(); k++)
-      if (std::isfinite(us[k])) report.nodes.push_back({describe_call(part, k), i == 0 ? "forward" : "backward", us[k]});
+      if (std::isfinite(us[k])) report.nodes.push_back({describe_call(part, k), i < plan.forwards() ? "forward" : "backward", us[k]});
   }
 }
 }  // namespace
@@ -278,29 +340,31 @@ void add_times(CallPlan& plan, PlanReport& report) {
 Report CompiledFunction::Impl::report() {
   const std::lock_guard lock(*mutex);
   for (auto& e : entries)
-    for (const auto& sentence : e.observed->take_sentences()) journal.say("fallback", sentence);
+    for (auto& path : e.paths)
+      for (const auto& o : path.observed)
+        for (const auto& sentence : o->take_sentences()) journal.say("fallback", sentence);
   Report r;
   journal.fill(r);
   r.optimizer = "none: a function";
   for (const auto& e : entries) {
-    r.plans.push_back(e.report);
-    auto& p = r.plans.back();
-    p.active = e.state == CallEntry::State::active;
-    p.reason =
-        e.state == CallEntry::State::recording && e.reason.empty() ? "it is being recorded: two recordings must agree first" : e.reason;
-    if (e.plan) {
-      const bool trusted = options.replay == Replay::trusted;
-      p.replay = trusted ? "trusted" : "forward";
-      p.replay_reason = trusted ? "Options::replay asks for it" : "";
-      p.replay_us = e.replay_us.median();
-      p.host_ops = trusted ? 0 : std::int64_t(e.plan->tape().length());
-      add_times(*e.plan, p);
+    for (const auto& path : e.paths) {
+      r.plans.push_back(path.report);
+      auto& p = r.plans.back();
+      p.active = path.state == CallPath::State::active;
+      p.reason = path.state == CallPath::State::eager ? path.reason : p.active ? "" : e.reason.empty() ? being_recorded : e.reason;
+      p.replay_us = path.replay_us.median();
+      if (path.plan) add_times(*path.plan, p);
     }
+    if (!e.paths.empty()) continue;
+    auto& p = r.plans.emplace_back();
+    p.id = e.id;
+    p.guard = e.guard;
+    p.reason = e.why().empty() ? being_recorded : e.why();
   }
-  r.active = off.empty() && latest && latest->state == CallEntry::State::active;
+  r.active = off.empty() && latest && latest_path && latest_path->state == CallPath::State::active;
   if (!r.active) {
-    r.reason = !off.empty() ? off : latest ? latest->reason : r.steps == 0 ? "no call has run yet" : crowded;
-    if (r.reason.empty()) r.reason = "it is being recorded: two recordings must agree first";
+    r.reason = !off.empty() ? off : latest ? latest->why() : r.steps == 0 ? "no call has run yet" : crowded;
+    if (r.reason.empty()) r.reason = being_recorded;
   }
   return r;
 }

@@ -2,6 +2,8 @@
 
 #include "autograd/autograd_graph.h"
 #include "autograd/barrier.h"
+#include "autograd/key.h"
+#include "trainers/recorded_step.h"
 
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
@@ -16,7 +18,6 @@ namespace tandem {
 namespace {
 
 bool counted(const at::Tensor& t) { return t.defined() && !t.is_inference(); }
-std::uint32_t version_of(const at::Tensor& t) { return counted(t) ? std::uint32_t(t._version()) : 0; }
 
 at::Tensor handle_on(const at::Tensor& t) {
   auto* impl = t.unsafeGetTensorImpl();
@@ -26,7 +27,7 @@ at::Tensor handle_on(const at::Tensor& t) {
 }  // namespace
 
 Again::Again(const detail::Callee& callee, std::shared_ptr<ModuleTensors> world, std::shared_ptr<CallPlan> plan,
-             const std::vector<at::Tensor>& inputs, const RunInputs& bound)
+             const std::vector<at::Tensor>& inputs, const Again* before)
     : callee_(callee), world_(std::move(world)), plan_(std::move(plan)), training_(world_->training()) {
   for (const auto& t : inputs) {
     Input in;
@@ -37,15 +38,27 @@ Again::Again(const detail::Callee& callee, std::shared_ptr<ModuleTensors> world,
         std::size_t(std::find_if(inputs.begin(), inputs.end(), [&](const at::Tensor& other) { return other.is_same(t); }) - inputs.begin());
     inputs_.push_back(std::move(in));
   }
+  if (before) {
+    overwritten_ = before->overwritten_;
+    generator_ = before->generator_;
+  } else if (plan_->random()) {
+    generator_ = generator_state();
+  }
+}
+
+void Again::copy(const RunInputs& bound) {
   for (auto s : plan_->overwritten()) {
     const auto& storage = bound.storages[std::size_t(s)].storage;
+    const auto is = [&](const Overwritten& o) { return o.storage.unsafeGetStorageImpl() == storage.unsafeGetStorageImpl(); };
+    if (!storage || std::any_of(overwritten_.begin(), overwritten_.end(), is)) continue;
     const auto* data = static_cast<const char*>(storage.data());
     overwritten_.push_back({storage, std::vector<char>(data, data + storage.nbytes())});
   }
-  if (plan_->random()) generator_ = generator_state();
 }
 
-void Again::note_versions() {
+void Again::follow_up(std::vector<CapturedStorage> captured, std::vector<double> scalars) {
+  captured_ = std::move(captured);
+  scalars_ = std::move(scalars);
   for (auto& in : inputs_) in.version = version_of(in.tensor);
   auto note = [&](const at::Tensor& t) {
     const auto is = [&](const Overwritten& o) {
@@ -90,7 +103,7 @@ std::vector<c10::VariableVersion> Again::counters() const {
   for (auto s : plan_->overwritten()) {
     const auto& info = plan_->captured().storages[std::size_t(s)];
     if (info.role == Role::captured) {
-      out.push_back(plan_->call().outside.captured[std::size_t(info.index)].version);
+      out.push_back(captured_[std::size_t(info.index)].version);
     } else if (const auto t = world_->resolve(info.role, info.index, inputs); counted(t)) {
       out.push_back(t.unsafeGetTensorImpl()->version_counter());
     }
@@ -120,13 +133,49 @@ std::vector<at::Tensor> Again::inputs_again() const {
   return out;
 }
 
+/// The function once more; it must do what it did, with the numbers that it had then.
+detail::Flat Again::call(const std::vector<at::Tensor>& inputs) const {
+  Recorder recorder(world_->known(inputs), /*audit=*/false);
+  detail::Flat flat;
+  {
+    ListenScope listen(recorder);
+    flat = callee_(inputs);
+  }
+  auto now = recorder.finish();
+  const auto& call = plan_->call();
+  auto then = calls_of(call.recording.graph, call.forward_end());
+  for (auto* graph : {&then, &now.graph})  // what autograd noted depends on who asked, and on what was done with the results
+    for (auto& n : graph->nodes) {
+      n.ran_for.clear();
+      n.created.clear();
+    }
+  Outside here;
+  here.input_start = starts_of(inputs);
+  EagerStep none;
+  place_as(then, call.outside, now.graph, here, none);
+  auto why = now.refusal.empty() ? moved_numbers(then, calls_of(now.graph, now.graph.nodes.size())).difference : now.refusal;
+  if (why.empty())
+    for (const auto& p : numbers_of(then)) {
+      const auto& number = then.nodes[std::size_t(p.node)].args[std::size_t(p.arg)];
+      const auto expected = number.scalar < 0 ? value_of(number) : scalars_[std::size_t(number.scalar)];
+      if (!same_bits(expected, value_of(now.graph.nodes[std::size_t(p.node)].args[std::size_t(p.arg)])))
+        why = "another number in " + describe(then.nodes[std::size_t(p.node)]);
+    }
+  if (!why.empty())
+    throw Error(
+        "this backward runs the function again (create_graph, or tangents that no plan was made for), expected it to do what it did in the "
+        "forward, found: " +
+        why);
+  return flat;
+}
+
 std::vector<at::Tensor> Again::gradients(const std::vector<at::Tensor>& tangents, bool differentiable) const {
   check();
   c10::AutoGradMode on(true);
   Rewind rewind(*this);
   const auto inputs = inputs_again();
   Barriers barriers(inputs);
-  const auto flat = callee_(inputs);
+  const auto flat = call(inputs);
   const auto& call = plan_->call();
   std::vector<at::Tensor> roots, given, targets;
   std::size_t k = 0;

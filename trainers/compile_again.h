@@ -14,11 +14,14 @@ namespace tandem {
 
 class Again {
  public:
-  /// Call it before the forward plan runs: notes what the forward is going to overwrite and where the generator stands.
+  /// Call it before any part of the forward plan runs: notes where the generator stands. `before`: of the same call, when it has gone over from
+  /// another plan; may be nullptr.
   Again(const detail::Callee& callee, std::shared_ptr<ModuleTensors> world, std::shared_ptr<CallPlan> plan,
-        const std::vector<at::Tensor>& inputs, const RunInputs& bound);
-  /// And this after it.
-  void note_versions();
+        const std::vector<at::Tensor>& inputs, const Again* before);
+  /// Before each part: copies what the forward is going to overwrite.
+  void copy(const RunInputs& bound);
+  /// And this after all: versions, the captured tensors of this call, and its run-time numbers.
+  void follow_up(std::vector<CapturedStorage> captured, std::vector<double> scalars);
 
   /// The gradients of the plan's targets. `differentiable`: with an autograd graph of their own. Throws Error when the call cannot be repeated.
   std::vector<at::Tensor> gradients(const std::vector<at::Tensor>& tangents, bool differentiable) const;
@@ -36,6 +39,7 @@ class Again {
   };
   class Rewind;
   void check() const;
+  detail::Flat call(const std::vector<at::Tensor>& inputs) const;
   std::vector<at::Tensor> inputs_again() const;
   std::vector<c10::VariableVersion> counters() const;
 
@@ -46,6 +50,8 @@ class Again {
   std::vector<Overwritten> overwritten_;
   std::vector<std::pair<at::Tensor, std::uint32_t>> versions_;  // of leaves and buffers that the call only reads
   std::vector<char> training_;
+  std::vector<CapturedStorage> captured_;
+  std::vector<double> scalars_;
   at::Tensor generator_;
 };
 

@@ -64,6 +64,7 @@ void PlanEdge::check_saved(const PlannedBackward& backward) {
 
 void PlanEdge::bind(const PlannedBackward& backward, const Tensors& tangents, RunInputs& in) const {
   in.storages.resize(state_.plan->captured().storages.size());
+  in.scalars = state_.scalars;
   const auto& exposed = state_.plan->exposed();
   for (auto i : backward.guarded) in.storages[std::size_t(exposed[i].storage)] = state_.exposed[i];
   std::size_t k = 0;
@@ -77,7 +78,7 @@ void PlanEdge::bind(const PlannedBackward& backward, const Tensors& tangents, Ru
 PlanEdge::Tensors PlanEdge::run(PlannedBackward& backward, const Tensors& tangents) {
   check_saved(backward);
   auto& plan = *state_.plan;
-  const auto link = std::size_t(&backward - plan.backwards().data()) + 1;
+  const auto link = plan.forwards() + std::size_t(&backward - plan.backwards().data());
   RunInputs in;
   bind(backward, tangents, in);
   auto& executor = plan.chain().executor(link);
@@ -156,7 +157,7 @@ void PlanEdge::release_variables() {
   for (std::size_t m = 0; m < backwards.size(); m++) {
     const auto& b = backwards[m];
     if (std::any_of(b.frees.begin(), b.frees.end(), [&](const std::string& node) { return freed_.count(node) != 0; })) continue;
-    for (const auto& c : state_.plan->chain()[m + 1].takes) places.insert(c.place);
+    for (const auto& c : state_.plan->chain()[state_.plan->forwards() + m].takes) places.insert(c.place);
     exposed.insert(b.guarded.begin(), b.guarded.end());
   }
   for (std::size_t i = 0; i < state_.held.size(); i++)
@@ -172,12 +173,12 @@ namespace {
 
 /// The tensor whose version counter tells whether exposed memory was overwritten.
 at::Tensor tensor_of(const CallPlan& plan, const Exposed& e, const ModuleTensors& world, const std::vector<at::Tensor>& inputs,
-                     const RunInputs& bound, const std::vector<at::Tensor>& outputs) {
+                     const RunInputs& bound, const std::vector<CapturedStorage>& captured, const std::vector<at::Tensor>& outputs) {
   if (e.output >= 0) return outputs[std::size_t(e.output)];
   const auto& info = plan.captured().storages[std::size_t(e.storage)];
   if (info.role != Role::captured) return world.resolve(info.role, info.index, inputs);
   auto t = tensor_on(plan.captured(), e.storage, bound.storages[std::size_t(e.storage)]);
-  if (const auto& counter = plan.call().outside.captured[std::size_t(info.index)].version; counter.enabled())
+  if (const auto& counter = captured[std::size_t(info.index)].version; counter.enabled())
     t.unsafeGetTensorImpl()->set_version_counter(counter);
   return t;
 }
@@ -185,7 +186,7 @@ at::Tensor tensor_of(const CallPlan& plan, const Exposed& e, const ModuleTensors
 }  // namespace
 
 void connect(CallState state, const ModuleTensors& world, const std::vector<at::Tensor>& inputs, const RunInputs& bound,
-             std::vector<at::Tensor>& outputs) {
+             const std::vector<CapturedStorage>& captured, std::vector<at::Tensor>& outputs) {
   const auto plan = state.plan;
   const auto& call = plan->call();
   torch::autograd::edge_list next;
@@ -199,7 +200,7 @@ void connect(CallState state, const ModuleTensors& world, const std::vector<at::
   std::vector<at::Tensor> exposed;
   std::vector<char> output;
   for (const auto& e : plan->exposed()) {
-    exposed.push_back(tensor_of(*plan, e, world, inputs, bound, outputs));
+    exposed.push_back(tensor_of(*plan, e, world, inputs, bound, captured, outputs));
     output.push_back(e.output >= 0 && call.differentiable[std::size_t(e.output)]);
   }
   static_cast<PlanEdge&>(*node).save(exposed, output);

@@ -21,6 +21,7 @@ struct CallState {
   std::shared_ptr<Observed> observed;
   Chain::Held held;
   std::vector<Binding> exposed;  // as CallPlan::exposed(); results of the function are left empty
+  std::vector<double> scalars;   // run-time numbers of this call
   std::shared_ptr<const Again> again;
 };
 
@@ -54,8 +55,8 @@ class PlanEdge final : public torch::autograd::Node {
   TangentKey last_key_;
 };
 
-/// Gives the differentiable outputs their edge. `bound`: of the forward that made them.
+/// Gives the differentiable outputs their edge. `bound`, `captured`: of the forward that made them.
 void connect(CallState state, const ModuleTensors& world, const std::vector<at::Tensor>& inputs, const RunInputs& bound,
-             std::vector<at::Tensor>& outputs);
+             const std::vector<CapturedStorage>& captured, std::vector<at::Tensor>& outputs);
 
 }  // namespace tandem

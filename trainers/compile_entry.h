@@ -1,43 +1,16 @@
-// What is known of one signature of a compiled function: recordings that must agree, then checked plans, or the reason why not.
+// What is known for one signature of a compiled function: the paths that its calls took.
 #pragma once
 
-#include "runtime/guards.h"
-#include "trainers/compile_plan.h"
-#include "trainers/journal.h"
-
-#include <memory>
-#include <optional>
-#include <string>
-#include <vector>
+#include "trainers/call_path.h"
 
 namespace tandem {
 
-struct CallEntry {
-  enum class State : std::uint8_t { recording, active, eager };
-  Signature signature;
-  State state = State::recording;
-  std::string reason;  // why it is not active
-  std::optional<RecordedCall> last;
-  int recordings = 0, refusals = 0, relearned = 0;
-  std::vector<TangentKey> wanted;  // backwards to record; empty: see RecordRequest
-  std::shared_ptr<CallPlan> plan;
-  std::shared_ptr<Observed> observed = std::make_shared<Observed>();
-  std::int64_t since_shadow = 0, shadow_period = 0, used = 0;
-  std::int64_t followed = 0, diverged = 0;  // calls that did what was recorded, and others
-  Latest replay_us;
-  int measured_runs = 0;
-  PlanReport report;
-
-  void stay_eager(std::string why);
+struct CallEntry : Paths<CallPath> {
+  std::int64_t followed = 0, diverged = 0;  // calls that a plan stood for, and others since a plan came last
 };
 
-/// Takes in what the caller's backwards brought since: when it is new, the entry records again, with a backward for each.
-void learn(CallEntry& entry, Journal& journal);
-
-/// Takes in one more recording. When it agrees with the one before, builds and checks the plans and activates them.
-void settle(CallEntry& entry, RecordedCall now, const Options& options, Journal& journal);
-
-/// Compares a shadow recording with the active plans'; retires them when they differ.
-void compare_shadow(CallEntry& entry, const RecordedCall& now, const Options& options, Journal& journal);
+/// Takes in one more recording: finds its path or makes one. Returns it; nullptr when the recording was refused or there is no room for another path.
+/// `shadowed`: the path whose plans are to be checked by this call; may be nullptr.
+CallPath* settle(CallEntry& entry, RecordedCall now, const Options& options, Journal& journal, std::int64_t& next_id, CallPath* shadowed);
 
 }  // namespace tandem

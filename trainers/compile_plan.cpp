@@ -65,9 +65,10 @@ std::size_t first_backward(const Graph& g) {
 
 }  // namespace
 
-CallPlan::CallPlan(const RecordedCall& call, const PlanSwitches& switches, const jit::Settings& jit) : call_(call) {
+CallPlan::CallPlan(const RecordedCall& call, std::vector<Derived> derived, const PlanSwitches& switches, const jit::Settings& jit)
+    : call_(call), derived_(std::move(derived)) {
   const auto& g = captured();
-  call_.eager = {};
+  call_.drop_data();
   inputs_ = call_.outside.input_start.size();
   for (const auto& b : call_.backwards) inputs_ = std::min(inputs_, std::size_t(b.first_tangent));
   born_.assign(g.storages.size(), -1);
@@ -78,14 +79,11 @@ CallPlan::CallPlan(const RecordedCall& call, const PlanSwitches& switches, const
       if (g.storages[s].role == Role::internal && born_[s] < 0) born_[s] = std::int64_t(i);
     });
   }
-  outside_ = outside_storages(g);
   overwritten_ = written_outside(g);
-  make_chain(switches, jit);
-  const auto forward = call_.backwards.empty() ? g.nodes.size() : call_.backwards.front().begin;
-  Parts whole;
-  whole.parts.push_back({0, g.nodes.size(), false});
-  whole.free_reads.assign(g.nodes.size(), false);
-  tape_ = std::make_unique<Tape>(call_.recording, forward, std::move(whole));
+  auto parts = parts_of(call_.recording, /*forward_first=*/false);
+  forwards_ = parts.parts.size();
+  make_chain(switches, parts, jit);
+  tape_ = std::make_unique<Tape>(call_.recording, call_.forward_end(), std::move(parts));
   for (std::size_t m = 0; m < call_.backwards.size(); m++) describe_backward(m);
 }
 
@@ -112,15 +110,22 @@ std::set<StorageId> CallPlan::saved_by_eager(std::size_t m) const {
 
 /// One backward: forward and backward are chosen together, so that the backward may make again what is dear to keep. Several: what one of them makes
 /// again another would miss, so each reads what eager saves.
-std::vector<Segment> CallPlan::segments(const PlanSwitches& switches, bool recompute) {
-  std::vector<std::size_t> at;
-  if (call_.backwards.size() != 1 || !recompute) {
+/// Nor is anything made again across the places where the host waits for a value.
+std::vector<Segment> CallPlan::segments(const PlanSwitches& switches, const Parts& parts, bool recompute) {
+  auto drop = [&](Graph& g) { std::erase_if(g.nodes, [&](const Node& n) { return parts.free_reads[std::size_t(n.id)] != 0; }); };
+  if (call_.backwards.size() != 1 || forwards_ > 1 || !recompute) {
+    std::vector<std::size_t> at;
+    for (std::size_t i = 1; i < forwards_; i++) at.push_back(parts.parts[i].begin);
     for (const auto& b : call_.backwards) at.push_back(b.begin);
-    return cut(captured(), at);
+    auto out = cut(captured(), at, parts.alive);
+    for (auto& segment : out) drop(segment.graph);
+    return out;
   }
+  auto ours = captured();
+  drop(ours);
   auto passes = switches.passes;
   passes.fold = false;  // what runs once in one part would be missing in the other
-  const auto whole = run_passes(captured(), passes);
+  const auto whole = run_passes(ours, passes);
   NodeId first = 0;
   for (const auto& n : whole.nodes) first = std::max(first, n.id + 1);
   auto made = partition(with_pins(whole, saved_by_eager(0)), switches.partition);
@@ -130,12 +135,12 @@ std::vector<Segment> CallPlan::segments(const PlanSwitches& switches, bool recom
   return cut(graph, {first_backward(graph)});
 }
 
-void CallPlan::make_chain(const PlanSwitches& switches, const jit::Settings& jit) {
-  auto parts = switches;
-  parts.partition.recompute = false;  // chosen for the whole already
+void CallPlan::make_chain(const PlanSwitches& switches, const Parts& parts, const jit::Settings& jit) {
+  auto each = switches;
+  each.partition.recompute = false;  // chosen for the whole already
   for (bool recompute : {switches.partition.recompute, false}) {
     recomputed_nodes_ = recomputed_bytes_ = 0;
-    chain_ = std::make_unique<Chain>(segments(switches, recompute), captured().outputs.size(), parts, jit);
+    chain_ = std::make_unique<Chain>(segments(switches, parts, recompute), captured().outputs.size() + parts.alive.size(), each, jit);
     if (reads_only_what_eager_saves()) return;
   }
   throw InternalError("a backward plan reads memory that eager's backward does not, expected none");
@@ -147,7 +152,7 @@ bool CallPlan::reads_only_what_eager_saves() const {
     if (v >= 0) outputs.insert(captured().values[std::size_t(v)].storage);
   for (std::size_t m = 0; m < call_.backwards.size(); m++) {
     const auto saved = saved_by_eager(m);
-    const auto& part = (*chain_)[m + 1].plan->graph;
+    const auto& part = (*chain_)[forwards_ + m].plan->graph;
     bool sound = true;
     for (const auto& n : part.nodes)
       for_each_value(n.args, [&](ValueId v) {
@@ -186,10 +191,10 @@ void CallPlan::describe_backward(std::size_t m) {
     });
   const auto present = std::int32_t(std::count_if(recorded.key.begin(), recorded.key.end(), [](const auto& k) { return k.has_value(); }));
   out.tangents.assign(std::size_t(present), -1);
-  for (auto s : outside_)
-    if (const auto i = g.storages[std::size_t(s)].index - recorded.first_tangent; is_tangent(s) && i >= 0 && i < present)
-      out.tangents[std::size_t(i)] = s;
-  const auto& part = (*chain_)[m + 1].plan->graph;
+  for (std::size_t s = 0; s < g.storages.size(); s++)
+    if (const auto i = g.storages[s].index - recorded.first_tangent; is_tangent(StorageId(s)) && i >= 0 && i < present)
+      out.tangents[std::size_t(i)] = StorageId(s);
+  const auto& part = (*chain_)[forwards_ + m].plan->graph;
   for (std::size_t i = recorded.first_gradient; i < recorded.first_gradient + recorded.gradients; i++) {
     const auto value = g.gradients[i].value;
     const auto s = g.values[std::size_t(value)].storage;
@@ -210,6 +215,11 @@ void CallPlan::describe_backward(std::size_t m) {
     for (const auto& y : out.gives) x.copied |= x.value != y.value && memory(x) == memory(y);
   }
   backwards_.push_back(std::move(out));
+}
+
+void CallPlan::derive_numbers(std::vector<double>& scalars) const {
+  for (const auto& d : derived_)
+    scalars[std::size_t(tape_->scalar_of(d.number))] = derive(d.how, scalars[std::size_t(tape_->scalar_of(d.from))]);
 }
 
 std::set<std::string> CallPlan::frees(const TangentKey& key) const {

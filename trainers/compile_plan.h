@@ -39,13 +39,17 @@ struct PlannedBackward {
 class CallPlan {
  public:
   /// Throws where no sound plan can be made.
-  CallPlan(const RecordedCall& call, const PlanSwitches& switches, const jit::Settings& jit);
+  CallPlan(const RecordedCall& call, std::vector<Derived> derived, const PlanSwitches& switches, const jit::Settings& jit);
 
   const RecordedCall& call() const { return call_; }
   const Graph& captured() const { return call_.recording.graph; }
   Chain& chain() { return *chain_; }
   const Tape& tape() const { return *tape_; }  // of the forward
-  const std::vector<StorageId>& outside() const { return outside_; }
+  const Parts& parts() const { return tape_->parts(); }
+  /// How many parts of the chain are the forward; the backwards come after them.
+  std::size_t forwards() const { return forwards_; }
+  /// Fills in the numbers of the backwards, which follow from those of the forward.
+  void derive_numbers(std::vector<double>& scalars) const;
   const std::vector<Exposed>& exposed() const { return exposed_; }
   std::vector<PlannedBackward>& backwards() { return backwards_; }
   /// Eager's autograd nodes that hold saved values, as far as they are known, on the way back from the outputs that have a tangent.
@@ -56,8 +60,8 @@ class CallPlan {
   std::int64_t recomputed_bytes() const { return recomputed_bytes_; }
 
  private:
-  std::vector<Segment> segments(const PlanSwitches& switches, bool recompute);
-  void make_chain(const PlanSwitches& switches, const jit::Settings& jit);
+  std::vector<Segment> segments(const PlanSwitches& switches, const Parts& parts, bool recompute);
+  void make_chain(const PlanSwitches& switches, const Parts& parts, const jit::Settings& jit);
   bool reads_only_what_eager_saves() const;
   void describe_backward(std::size_t m);
   std::set<StorageId> saved_by_eager(std::size_t m) const;
@@ -68,7 +72,9 @@ class CallPlan {
   std::unique_ptr<Chain> chain_;
   std::unique_ptr<Tape> tape_;
   std::vector<std::int64_t> born_;  // per storage of the captured graph: the node that makes it, -1: it exists before
-  std::vector<StorageId> outside_, overwritten_;
+  std::vector<Derived> derived_;
+  std::size_t forwards_ = 1;
+  std::vector<StorageId> overwritten_;
   std::vector<Exposed> exposed_;
   std::vector<PlannedBackward> backwards_;
   std::size_t inputs_ = 0;

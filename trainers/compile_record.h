@@ -1,6 +1,7 @@
 // One eager call of a compiled function, recorded together with the backwards that its caller may ask for.
 #pragma once
 
+#include "autograd/barrier.h"
 #include "autograd/capture.h"
 #include "runtime/outcome.h"
 #include "tandem/compile.h"
@@ -8,6 +9,7 @@
 #include "trainers/compile_watch.h"
 #include "trainers/module_tensors.h"
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -35,14 +37,17 @@ struct RecordedCall {
   std::uint64_t autograd = 0;  // see fingerprint_of()
   Recording recording;
   Outside outside;
-  EagerStep eager;  // filled when a snapshot was taken before the call
-  bool has_snapshot = false;
+  EagerStep eager;
+  bool has_data = false;                       // `eager` is complete: what the call wrote was copied before
   bool final_refusal = false;                  // recording again would not help
   std::vector<std::set<std::string>> reached;  // per differentiable output: the autograd nodes behind it, named as in Node::ran_for
   std::vector<char> differentiable;            // per output
   std::vector<std::size_t> counts;             // see detail::Flat
   std::vector<Target> targets;
   std::vector<RecordedBackward> backwards;
+
+  std::size_t forward_end() const { return backwards.empty() ? recording.graph.nodes.size() : backwards.front().begin; }
+  void drop_data();
 };
 
 /// A tensor of the given geometry with random content that does not move the default generator.
@@ -52,23 +57,62 @@ struct RecordRequest {
   const detail::Callee& callee;
   ModuleTensors& world;
   const std::vector<at::Tensor>& inputs;
-  const std::vector<TangentKey>& wanted;  // empty: one backward with all tangents, laid out as the outputs
-  const RecordedCall* before = nullptr;   // tells what a snapshot must copy; none is taken without
-  bool audit = true;
+  std::function<std::vector<TangentKey>(const Graph& forward)>
+      wanted;                          // none for a forward: one backward, tangents laid out as the outputs
+  std::vector<const Graph*> recorded;  // what these write is copied before; none: no data are kept
+  bool fullgraph = false;              // a host read of what the function computes is an Error
+  bool called = true;                  // the function runs in each call, so that what it keeps can be filled
   std::shared_ptr<Observed> observed;  // is told what the caller's own backwards bring
 };
 
-/// Runs the function, returns what it returns, with its own autograd graph, and throws what it throws.
-detail::Flat record_call(const RecordRequest& request, RecordedCall& out);
+/// Looks on at one call. Make it before the function runs; gradients of what it returns end at its inputs until finish().
+class CallRecorder {
+ public:
+  explicit CallRecorder(const RecordRequest& request);
 
-/// Fills `out.storages` for the storages of `ids`; tangents are left out. Returns one sentence when a storage is not what was recorded.
-std::string bind_call(const Graph& graph, const std::vector<StorageId>& ids, const Outside& outside, const ModuleTensors& world,
-                      const std::vector<at::Tensor>& inputs, RunInputs& out);
+  /// Before the first op that is to be recorded. `data`: keep what checks of a plan need.
+  std::unique_ptr<Recorder> start(bool audit, bool data);
+  /// The function has returned `flat`. Records the backwards; the results get watchers for those of the caller.
+  RecordedCall finish(Recorder& recorder, detail::Flat& flat);
+  /// The call is over and was not recorded.
+  void lift(const std::vector<at::Tensor>& outputs) { barriers_.lift(outputs); }
 
-/// Storages of the graph that exist before the call, ascending.
-std::vector<StorageId> outside_storages(const Graph& graph);
+  std::uint64_t first_sequence() const { return first_sequence_; }
+  /// In-place ops of a function whose ops were answered have moved the counters of what exists outside; puts them back.
+  void put_back_versions();
 
-/// Empty when two recordings agree; otherwise one sentence.
-std::string disagreement(const RecordedCall& before, const RecordedCall& now);
+ private:
+  void refuse(std::string sentence);
+  void look();
+  void check_outputs();
+  void find_targets(const std::vector<at::Tensor>& leaves);
+  void add_target(Target target, const at::Tensor& tensor);
+  std::vector<TangentKey> keys();
+  void run_backwards();
+  void run_backward(TangentKey key);
+  void finish_graph();
+  void take_data();
+  std::string name_of_target(const Target& t) const;
+  std::string kept() const;
+  const std::vector<at::Tensor>& outputs() const { return flat_->tensors; }
+
+  const RecordRequest& request_;
+  RecordedCall out_;
+  std::vector<std::uint32_t> versions_;  // before the call, in the order of ModuleTensors::known()
+  std::vector<char> hooked_;
+  Barriers barriers_;
+  std::uint64_t first_sequence_;  // after the barriers' own
+  std::vector<KnownTensor> known_;
+  at::Tensor generator_before_;
+  Recorder* recorder_ = nullptr;
+  const detail::Flat* flat_ = nullptr;
+  std::vector<at::Tensor> targets_, tangents_, gradients_;
+};
+
+/// Runs the function, records it, and returns what it returns, with its own autograd graph. Throws what it throws.
+detail::Flat record_call(const RecordRequest& request, bool audit, bool data, RecordedCall& out);
+
+/// What the backward of a function's results would do, as one hash; see autograd_fingerprint().
+std::uint64_t fingerprint_of(const std::vector<at::Tensor>& outputs, std::uint64_t first_sequence, const ModuleTensors& world);
 
 }  // namespace tandem

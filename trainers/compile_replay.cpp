@@ -4,86 +4,105 @@
 #include "autograd/key.h"
 #include "autograd/placeholder.h"
 
-#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/function.h>
+
+#include <algorithm>
 
 namespace tandem {
-
-std::uint64_t fingerprint_of(const std::vector<at::Tensor>& outputs, std::uint64_t first_sequence, const ModuleTensors& world) {
-  if (!c10::GradMode::is_enabled()) return 0;
-  LeafSet lasting;
-  for (const auto& l : world.leaves()) lasting.insert(l.tensor.unsafeGetTensorImpl());
-  std::uint64_t hash = 0;
-  for (const auto& t : outputs) {
-    const bool graph = t.defined() && t.requires_grad() && t.grad_fn();
-    hash = hash * 1099511628211ull + (graph ? autograd_fingerprint(t, first_sequence, lasting) : t.defined() && t.requires_grad());
-  }
-  return hash;
-}
-
 namespace {
 
-std::unique_ptr<Recorder> unseen(ModuleTensors& world, const std::vector<at::Tensor>& inputs) {
-  return std::make_unique<Recorder>(world.known(inputs), /*audit=*/false);
-}
-
-/// In-place ops of the function have moved counters; the plan moves them when it writes.
-void put_back(const std::vector<KnownTensor>& known, const std::vector<std::uint32_t>& versions, const Replayer& replayer) {
-  for (std::size_t i = 0; i < known.size(); i++) {
-    auto counter = known[i].tensor.unsafeGetTensorImpl()->version_counter();
-    if (counter.enabled() && counter.current_version() != versions[i]) counter.set_version(versions[i]);
-  }
-  for (auto c : replayer.captured())
-    if (c.version.enabled()) c.version.set_version(c.version_at_start);
+std::vector<const Tape*> tapes_of(const std::vector<CallPath*>& paths) {
+  std::vector<const Tape*> out;
+  for (const auto* p : paths) out.push_back(&p->plan->tape());
+  return out;
 }
 
 }  // namespace
 
-CallReplay replay_call(const detail::Callee& callee, ModuleTensors& world, const std::vector<at::Tensor>& inputs,
-                       const RecordedCall& recorded, const Tape& tape, const RunInputs& bound, bool writes) {
-  CallReplay result;
-  const auto known = writes ? world.known(inputs) : std::vector<KnownTensor>();
-  const auto versions = versions_of(known);
-  Replayer replayer(
-      {&tape}, [&](const Tape&, RunInputs& out) { out.storages = bound.storages; }, [](const Tape&, std::size_t, std::size_t) {},
-      [&](const Tape&, const std::string&) { return unseen(world, inputs); });
-  const auto first_sequence = autograd_sequence();
-  auto fits = [&](const Tape&) {
-    const auto& outputs = recorded.recording.graph.outputs;
-    if (result.out.tensors.size() != outputs.size() || result.out.counts != recorded.counts) return false;
-    for (std::size_t i = 0; i < outputs.size(); i++)
-      if (!replayer.stands_for(result.out.tensors[i], outputs[i])) return false;
-    return fingerprint_of(result.out.tensors, first_sequence, world) == recorded.autograd;
-  };
+CallReplay::CallReplay(const RecordRequest& request, const std::vector<CallPath*>& paths, CallRun& run, bool fail_on_recompile)
+    : request_(request), paths_(paths), call_(request),
+      replayer_(
+          tapes_of(paths), [this, &run](const Tape& tape, RunInputs& known) { run.bind_known(*path_of(tape).plan, known); },
+          [this, &run](const Tape& tape, std::size_t first, std::size_t last) {
+            run.run_parts(path_of(tape).plan, replayer_, first, last);
+          },
+          [this, fail_on_recompile](const Tape&, const std::string& why) {
+            refused_ = fail_on_recompile;
+            if (refused_) throw Error("Options::fail_on_recompile: expected a call that a plan fits, found another: " + why);
+            return call_.start(/*audit=*/true, /*data=*/replayer_.parts_run() == 0);
+          }) {
+  run.put_back_by([this] { put_back(); });
+}
+
+CallPath& CallReplay::path_of(const Tape& tape) const {
+  return **std::find_if(paths_.begin(), paths_.end(), [&](const CallPath* p) { return &p->plan->tape() == &tape; });
+}
+
+void CallReplay::put_back() {
+  call_.put_back_versions();
+  for (auto c : replayer_.captured())
+    if (c.version.enabled()) c.version.set_version(c.version_at_start);
+}
+
+bool CallReplay::fits(const Tape& tape, const detail::Flat& out) const {
+  const auto& recorded = path_of(tape).plan->call();
+  const auto& outputs = recorded.recording.graph.outputs;
+  if (out.tensors.size() != outputs.size() || out.counts != recorded.counts) return false;
+  for (std::size_t i = 0; i < outputs.size(); i++)
+    if (!replayer_.stands_for(out.tensors[i], outputs[i])) return false;
+  return fingerprint_of(out.tensors, call_.first_sequence(), request_.world) == recorded.autograd;
+}
+
+detail::Flat CallReplay::run() {
+  detail::Flat out;
   try {
-    ListenScope listen(replayer);
-    result.out = callee(inputs);
+    ListenScope listen(replayer_);
+    out = request_.callee(request_.inputs);
     SilenceScope quiet;
-    if (!replayer.diverged() && !replayer.ends(fits))
-      replayer.diverge("the function returned something else than in the recorded calls, or its backward would run something else");
+    if (!replayer_.diverged() && !replayer_.ends([&](const Tape& tape) { return fits(tape, out); }))
+      replayer_.diverge("the function returned something else than in the recorded calls, or its backward would run something else");
   } catch (const std::exception& e) {
-    if (replayer.diverged()) throw;
-    if (is_placeholder_read(e)) {
-      result.why = "the function reads the memory of a tensor that it computes (data_ptr, accessor): it was called a second time, eager";
-      replayer.unveil();
-      put_back(known, versions, replayer);
-      result.out = callee(inputs);
-      return result;
-    }
-    replayer.diverge("the function threw");
+    if (refused_) put_back();
+    if (replayer_.diverged() || replayer_.failed() || refused_) throw;
+    if (is_placeholder_read(e)) return read_raw();
+    replayer_.diverge("the function threw");
     throw;
   }
-  result.followed = !replayer.diverged();
-  result.why = replayer.why();
-  if (!result.followed) return result;
-  result.out = {};
-  replayer.unveil();
-  put_back(known, versions, replayer);
-  if (!replayer.held().empty()) {
-    // The function keeps a tensor that the plan does not give: the nodes make its data, on copies of what they write.
-    GeneratorScope generator(recorded.recording.graph, generator_state());
-    replayer.run_nodes(tape.length(), private_copy(recorded.recording.graph, replayer.inputs()));
+  if (!followed()) return out;
+  out.tensors.clear();  // the plan's take their place
+  replayer_.unveil();
+  put_back();
+  call_.lift({});
+  return out;
+}
+
+/// It cannot be gone on with: the function is called once more, where nothing has been computed yet.
+detail::Flat CallReplay::read_raw() {
+  raw_ = true;
+  raw_why_ = "the function reads the memory of a tensor that it computes (data_ptr, accessor)";
+  if (replayer_.parts_run() > 0) {
+    replayer_.diverge(raw_why_);
+    throw Error("compile: " + raw_why_ + ", expected ops, item() or to(): this call ended there, the calls that follow run eager");
   }
-  return result;
+  raw_why_ += ": it was called a second time, eager, and stays eager";
+  replayer_.unveil();
+  put_back();
+  call_.lift({});
+  return request_.callee(request_.inputs);
+}
+
+bool CallReplay::fill_kept() {
+  const auto held = replayer_.held();
+  const auto& g = path().plan->captured();
+  auto delivered = [&](StorageId s) {
+    auto on = [&](ValueId v) { return v >= 0 && g.values[std::size_t(v)].storage == s; };
+    const auto& alive = path().plan->parts().alive;
+    return std::any_of(g.outputs.begin(), g.outputs.end(), on) || std::any_of(alive.begin(), alive.end(), on);
+  };
+  if (std::all_of(held.begin(), held.end(), delivered)) return false;
+  GeneratorScope generator(g, generator_state());
+  replayer_.run_nodes(path().plan->tape().length(), private_copy(g, replayer_.inputs()));
+  return true;
 }
 
 }  // namespace tandem

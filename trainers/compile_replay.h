@@ -1,27 +1,46 @@
 // The host replay check of a compiled call: the function runs on placeholders, and each of its ops is compared, before its plan runs.
 #pragma once
 
-#include "autograd/replay.h"
-#include "trainers/compile_record.h"
+#include "trainers/call_run.h"
 
+#include <memory>
 #include <string>
 #include <vector>
 
 namespace tandem {
 
-struct CallReplay {
-  bool followed = false;
-  detail::Flat out;  // not followed: what the function returned, in eager
-  std::string why;   // not followed
+class CallReplay {
+ public:
+  /// `paths`: active ones, the likeliest first. `run`: does the parts of plans that the host waits for.
+  CallReplay(const RecordRequest& request, const std::vector<CallPath*>& paths, CallRun& run, bool fail_on_recompile);
+
+  /// Runs the function. Where it does what was recorded nothing is computed but what it waits for. Where it does something else the ops so far are
+  /// run, and the same call goes on in eager, recorded; so it is where it reads memory that is not there, but called once more. Throws what it throws.
+  detail::Flat run();
+
+  bool followed() const { return !raw_ && !replayer_.diverged(); }
+  bool raw() const { return raw_; }  // the function reads the memory of what it computes
+  const std::string& why() const { return raw_ ? raw_why_ : replayer_.why(); }
+  CallPath& path() { return path_of(replayer_.tape()); }
+  Replayer& replayer() { return replayer_; }
+  /// Of a call that did something else: what was recorded of it, whole.
+  RecordedCall take_recording(detail::Flat& flat) { return call_.finish(replayer_.recorder(), flat); }
+  /// For followed calls: makes what the function keeps and no plan delivers, by the graph's nodes on copies of what they write. `out` must be gone.
+  /// Whether there was any.
+  bool fill_kept();
+
+ private:
+  CallPath& path_of(const Tape& tape) const;
+  bool fits(const Tape& tape, const detail::Flat& out) const;
+  detail::Flat read_raw();
+  void put_back();
+
+  const RecordRequest& request_;
+  std::vector<CallPath*> paths_;
+  CallRecorder call_;
+  Replayer replayer_;
+  bool refused_ = false, raw_ = false;
+  std::string raw_why_;
 };
-
-/// Runs the function. Where it does what was recorded nothing is computed, and version counters are as before; where it does something else the ops so
-/// far are run, and the same call goes on in eager. Throws what the function throws. `bound`: the storages that exist before the call. `writes`: whether
-/// the call writes one of them.
-CallReplay replay_call(const detail::Callee& callee, ModuleTensors& world, const std::vector<at::Tensor>& inputs,
-                       const RecordedCall& recorded, const Tape& tape, const RunInputs& bound, bool writes);
-
-/// What the backward of a function's results would do, as one hash; see autograd_fingerprint().
-std::uint64_t fingerprint_of(const std::vector<at::Tensor>& outputs, std::uint64_t first_sequence, const ModuleTensors& world);
 
 }  // namespace tandem

@@ -29,7 +29,9 @@ CompiledStep::CompiledStep(RecordedStep recorded, Parts parts, Chain chain, Leve
 }
 
 std::string CompiledStep::bind_known(const World& world, const World::Present& present, RunInputs& out) const {
-  return tandem::bind_known(recorded_->recording.graph, recorded_->outside, world, present, out);
+  return tandem::bind_known(
+      recorded_->recording.graph, recorded_->outside, present.inputs->size(),
+      [&](Role role, std::int32_t index) { return world.resolve(role, index, present); }, out);
 }
 
 std::string CompiledStep::bind(const StepContext& step) {
@@ -42,7 +44,7 @@ std::string CompiledStep::bind(const StepContext& step) {
     inputs_.scalars.clear();
     for (const auto& s : graph.scalars) inputs_.scalars.push_back(s.recorded);
   }
-  if (auto why = bind_captured(graph, recorded_->outside, step.present, inputs_); !why.empty()) return why;
+  if (auto why = bind_captured(graph, recorded_->outside, *step.present.inputs, inputs_); !why.empty()) return why;
   bind_numbers(step);
   return "";
 }
@@ -84,7 +86,7 @@ void CompiledStep::run_part(std::size_t part, std::vector<c10::Storage>& carried
 
 void CompiledStep::run_parts(const StepContext& step, std::size_t first, std::size_t last) {
   inputs_ = step.replay->inputs();
-  bind_captured(recorded_->recording.graph, recorded_->outside, step.present, inputs_);
+  bind_captured(recorded_->recording.graph, recorded_->outside, *step.present.inputs, inputs_);
   bind_numbers(step);
   try {
     for (auto part = first; part < last; part++)

@@ -42,6 +42,8 @@ class CompiledStep {
   StepResult run(const StepContext& step);
   /// The same by the graph's nodes, one by one, for a step that kept a tensor which the plan does not deliver. Needs a replay.
   StepResult run_nodes(const StepContext& step);
+  /// Sets the version counters to where they were before a replayed closure that is to be called again.
+  void take_back_versions(const StepContext& step) const;
   /// Whether the plan delivers all of these storages.
   bool delivers(const std::vector<StorageId>& held) const;
   /// Whether what run() has thrown says something of the plan: memory ran out, or an op failed that never does for what a caller does.

@@ -130,6 +130,10 @@ void CompiledStep::advance_versions(const StepContext& step, const DueBumps& due
   }
 }
 
+void CompiledStep::take_back_versions(const StepContext& step) const {
+  advance_versions(step, [](Role, std::int32_t, std::uint32_t) { return 0u; });
+}
+
 void CompiledStep::clean_up_failure(const StepContext& step) {
   const auto* failed = failed_node();
   if (!failed) return;

@@ -1,5 +1,7 @@
 #include "trainers/module_tensors.h"
 
+#include "trainers/binding.h"
+
 #include <torch/nn/module.h>
 
 namespace tandem {
@@ -67,13 +69,15 @@ std::vector<char> ModuleTensors::training() const {
 
 std::vector<KnownTensor> ModuleTensors::known(const std::vector<at::Tensor>& inputs) const {
   std::vector<KnownTensor> out;
-  auto add = [&](Role role, std::size_t i, std::string name, const at::Tensor& t) {
-    if (t.defined()) out.push_back({role, std::int32_t(i), std::move(name), t});
-  };
-  // The first to name a storage decides: what keeps its place comes before inputs, which move.
-  for (std::size_t i = 0; i < leaves_.size(); i++) add(Role::parameter, i, leaves_[i].name, leaves_[i].tensor);
-  for (std::size_t i = 0; i < buffers_.size(); i++) add(Role::buffer, i, buffers_[i].name, buffers_[i].tensor);
-  for (std::size_t i = 0; i < inputs.size(); i++) add(Role::input, i, std::to_string(i), inputs[i]);
+  for_each(inputs, [&](Role role, std::size_t i, const std::string& name, const at::Tensor& t) {
+    out.push_back({role, std::int32_t(i), role == Role::input ? std::to_string(i) : name, t});
+  });
+  return out;
+}
+
+std::vector<std::uint32_t> ModuleTensors::versions(const std::vector<at::Tensor>& inputs) const {
+  std::vector<std::uint32_t> out;
+  for_each(inputs, [&](Role, std::size_t, const std::string&, const at::Tensor& t) { out.push_back(version_of(t)); });
   return out;
 }
 

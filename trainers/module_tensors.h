@@ -30,6 +30,18 @@ class ModuleTensors {
 
   /// The tensors that exist before a call, for the recorder.
   std::vector<KnownTensor> known(const std::vector<at::Tensor>& inputs) const;
+  /// Their version counters, in the same order.
+  std::vector<std::uint32_t> versions(const std::vector<at::Tensor>& inputs) const;
+  /// f(role, index, name, tensor) in that order. The first to name a storage decides: what keeps its place comes before inputs, which move.
+  template <class F>
+  void for_each(const std::vector<at::Tensor>& inputs, F&& f) const {
+    auto visit = [&](Role role, std::size_t i, const std::string& name, const at::Tensor& t) {
+      if (t.defined()) f(role, i, name, t);
+    };
+    for (std::size_t i = 0; i < leaves_.size(); i++) visit(Role::parameter, i, leaves_[i].name, leaves_[i].tensor);
+    for (std::size_t i = 0; i < buffers_.size(); i++) visit(Role::buffer, i, buffers_[i].name, buffers_[i].tensor);
+    for (std::size_t i = 0; i < inputs.size(); i++) visit(Role::input, i, std::string(), inputs[i]);
+  }
   at::Tensor resolve(Role role, std::int32_t index, const std::vector<at::Tensor>& inputs) const;
 
  private:

@@ -66,26 +66,6 @@ struct Freed {
   std::vector<Derived> derived;
 };
 
-std::string name_of(const Graph& g, const NumberPlace& p) {
-  const auto& n = g.nodes[std::size_t(p.node)];
-  return fmt::format("{} argument {} of node {}", n.op, p.arg, n.id);
-}
-
-/// A captured tensor that the closure's own calls do not show may be another one in each step.
-std::string late_capture(const Recording& r) {
-  std::vector<char> shown(r.graph.storages.size(), false);
-  for (std::size_t n = 0; n < r.graph.nodes.size(); n++)
-    for (const auto& a : r.graph.nodes[n].args)
-      for (auto v : a.values) {
-        if (v < 0) continue;
-        const auto s = std::size_t(r.graph.values[std::size_t(v)].storage);
-        shown[s] |= n < r.forward_end;
-        if (!shown[s] && r.graph.storages[s].role == Role::captured)
-          return describe(r.graph.nodes[n]) + " reads a tensor that the closure does not show";
-      }
-  return "";
-}
-
 /// What the host does behind a read in the backward shows only when it makes the backward's calls.
 std::string late_read(const Recording& r) {
   for (std::size_t n = r.forward_end; n < r.graph.nodes.size(); n++)
@@ -129,21 +109,12 @@ Freed free_numbers(const Graph& before, RecordedStep& now, const std::vector<std
     std::sort(loose.begin(), loose.end());
     loose.erase(std::unique(loose.begin(), loose.end()), loose.end());
   }
-  for (auto i : loose) {
-    number(i).scalar = std::int32_t(g.scalars.size());
-    g.scalars.push_back({name_of(g, places[i]), value_of(number(i)), is_integral(number(i))});
-  }
+  for (auto i : loose) free_number(g, places[i]);
   return out;
 }
 
 /// Of a step in one part: what a text problem can hold.
 std::optional<Plan> only_plan(const Chain& chain) { return chain.size() == 1 ? std::optional<Plan>(*chain[0].plan) : std::nullopt; }
-
-/// Nodes that a graph has to run; what the host fills itself is no such node.
-std::vector<Node> computed(std::vector<Node> nodes) {
-  std::erase_if(nodes, is_host_made);
-  return nodes;
-}
 
 /// Both checks; the plan replaces eager only when both pass.
 void activate(Path& path, RecordedStep now, const Freed& freed, const Options& options, Journal& journal) {
@@ -151,12 +122,12 @@ void activate(Path& path, RecordedStep now, const Freed& freed, const Options& o
   Problem problem;
   now.eager.before.scalars.clear();
   for (const auto& s : now.recording.graph.scalars) now.eager.before.scalars.push_back(s.recorded);
-  problem.graph = now.recording.graph;
-  std::erase_if(problem.graph.nodes, is_host_made);
+  auto ours = computed(now.recording);
+  problem.graph = ours.graph;
   if (seams().captured) seams().captured(problem.graph);
   Stopwatch checking;
   auto eager = std::move(now.eager);
-  auto verdict = check_capture(problem.graph, eager, computed(now.recording.graph.nodes), now.recording.hashes);
+  auto verdict = check_capture(problem.graph, eager, ours.graph.nodes, ours.hashes);
   report.check_ms = checking.ms();
   if (verdict.passed) {
     Stopwatch compiling;
@@ -196,6 +167,14 @@ void activate(Path& path, RecordedStep now, const Freed& freed, const Options& o
 
 }  // namespace
 
+bool PathState::moves(const std::vector<std::size_t>& numbers) {
+  const auto known = moved.size();
+  for (auto i : numbers)
+    if (std::find(moved.begin(), moved.end(), i) == moved.end()) moved.push_back(i);
+  std::sort(moved.begin(), moved.end());
+  return known != moved.size();
+}
+
 void Path::stay_eager(std::string why) {
   state = State::eager;
   reason = std::move(why);
@@ -210,12 +189,9 @@ std::string disagreement(const Path& path, const RecordedStep& now, std::vector<
 
 void add_recording(Path& path, RecordedStep now, const std::vector<std::size_t>& moved, const Options& options, Journal& journal) {
   path.recordings++;
-  const auto known = path.moved.size();
-  for (auto i : moved)
-    if (std::find(path.moved.begin(), path.moved.end(), i) == path.moved.end()) path.moved.push_back(i);
-  std::sort(path.moved.begin(), path.moved.end());
+  const bool moves = path.moves(moved);
   if (path.state == Path::State::eager) return;
-  if (path.state == Path::State::active && known == path.moved.size()) return;
+  if (path.state == Path::State::active && !moves) return;
   auto again = now;
   again.drop_data();
   if (!now.has_data) {
@@ -251,8 +227,7 @@ void check_shadow(Path& path, RecordedStep now, const Options& options, Journal&
   journal.shadow_steps++;
   if (!now.has_data) return;
   Problem problem;
-  problem.graph = path.step->recorded().recording.graph;
-  std::erase_if(problem.graph.nodes, is_host_made);
+  problem.graph = computed(path.step->recorded().recording).graph;
   const auto places = numbers_of(now.recording.graph);
   now.eager.before.scalars.assign(problem.graph.scalars.size(), 0);
   for (std::size_t i = 0; i < places.size(); i++)

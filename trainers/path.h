@@ -1,8 +1,8 @@
-// One sequence of ops that a step can take under one guard: recordings that must agree, then a checked plan, or the reason why not.
+// One sequence of ops that a step can take.
 #pragma once
 
 #include "trainers/compiled_step.h"
-#include "trainers/journal.h"
+#include "trainers/paths.h"
 #include "trainers/recorded_step.h"
 
 #include <memory>
@@ -11,18 +11,9 @@
 
 namespace tandem {
 
-struct Path {
-  enum class State : std::uint8_t { recording, active, eager };
-  State state = State::recording;
-  std::string reason;              // why it is not active
-  RecordedStep last;               // without its data
-  std::vector<std::size_t> moved;  // numbers that were not the same in all recordings, ascending
+struct Path : PathState {
+  RecordedStep last;  // without its data
   std::unique_ptr<CompiledStep> step;
-  int recordings = 0, failures = 0;
-  std::int64_t since_shadow = 0, shadow_period = 0, used = 0;
-  int measured_runs = 0;  // the first runs of a plan are timed call by call
-  Latest replay_us, guard_us;
-  PlanReport report;
 
   void stay_eager(std::string why);
 };

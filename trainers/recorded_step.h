@@ -23,7 +23,14 @@ struct RecordedStep {
   void drop_data();
 };
 
+/// Storages and generator from a recording that has copied what it wrote.
+void take_data(Recording& recording, const at::Tensor& generator_before, EagerStep& eager);
+
 /// Moves a recording's inputs to where another one has them: mini-batches are slices, and where one lies is no part of the step.
-void place_as(const RecordedStep& there, RecordedStep& step);
+void place_as(const Graph& other, const Outside& there, Graph& graph, Outside& here, EagerStep& eager);
+template <class Recorded>
+void place_as(const Recorded& there, Recorded& here) {
+  place_as(there.recording.graph, there.outside, here.recording.graph, here.outside, here.eager);
+}
 
 }  // namespace tandem

@@ -261,7 +261,11 @@ StepResult TrainStep::Impl::run_replayed(Entry& entry, const World::Present& pre
   } catch (const std::exception& e) {
     if (watch.replayer().failed()) note_plan_failure(entry, watch.path(), e);
     if (watch.replayer().diverged() || watch.replayer().failed() || watch.refused()) throw;
-    if (is_placeholder_read(e) && !whole && watch.replayer().parts_run() == 0) return rerun(entry, present, kind, watch.path());
+    if (is_placeholder_read(e) && !whole && watch.replayer().parts_run() == 0) {
+      watch.replayer().unveil();
+      watch.path().step->take_back_versions(step);
+      return rerun(entry, present, kind, watch.path());
+    }
     const bool raw = is_placeholder_read(e);
     watch.replayer().diverge("the step threw");
     if (raw) throw raw_read(entry, watch.path());

@@ -102,16 +102,6 @@ void RecordingWatch::keep_escapes(EagerResult& eager) {
   }
 }
 
-void RecordingWatch::take_data() {
-  auto& e = step_.eager;
-  for (auto& s : step_.recording.before) e.before.storages.push_back({std::move(s), 0});
-  e.after = std::move(step_.recording.outside);
-  e.before.storages.resize(step_.recording.graph.storages.size());
-  e.after.resize(step_.recording.graph.storages.size());
-  e.generator_before = generator_before_;
-  e.generator_after = generator_state();
-}
-
 RecordedStep RecordingWatch::finish(EagerResult& eager) {
   auto& r = *recorder();
   finish_outputs(r, eager);
@@ -137,7 +127,7 @@ RecordedStep RecordingWatch::finish(EagerResult& eager) {
   if (!step_.recording.refusal.empty()) return std::move(step_);
   // A step that left its path behind the backward has no gradients from before the update.
   step_.has_data = step_.has_data && copied_all(step_.recording) && step_.eager.gradients.size() == step_.recording.graph.gradients.size();
-  if (step_.has_data) take_data();
+  if (step_.has_data) take_data(step_.recording, generator_before_, step_.eager);
   keep_escapes(eager);
   return std::move(step_);
 }

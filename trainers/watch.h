@@ -51,7 +51,6 @@ class RecordingWatch : public StepObserver {
   void finish_gradients(Recorder& recorder);
   void finish_outputs(Recorder& recorder, EagerResult& eager);
   void keep_escapes(EagerResult& eager);
-  void take_data();
 
   Stopwatch watch_;
   at::Tensor generator_before_;

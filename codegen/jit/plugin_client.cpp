@@ -12,10 +12,13 @@
 #include <map>
 #include <mutex>
 
-// In builds of ours with sanitizers the plug-in has none: they do not see how its threads wait for each other, nor what LLVM frees.
+// In builds of ours with sanitizers the plug-in and LibTorch have none: they do not see how the threads of those, and OpenMP's, wait for each other,
+// nor what LLVM frees.
 #if defined(__SANITIZE_THREAD__)
 extern "C" __attribute__((weak)) const char* __tsan_default_suppressions();
-const char* __tsan_default_suppressions() { return "called_from_lib:tandem_jit.so\n"; }
+const char* __tsan_default_suppressions() {
+  return "called_from_lib:tandem_jit.so\nrace:torch::autograd::Node::~Node\nrace:c10::TensorImpl::~TensorImpl\nrace:libgomp\n";
+}
 #elif defined(__SANITIZE_ADDRESS__)
 extern "C" __attribute__((weak)) const char* __lsan_default_suppressions();
 const char* __lsan_default_suppressions() { return "leak:tandem_jit.so\n"; }

@@ -60,6 +60,24 @@ TEST_P(SeedsTest, SwitchesChangeNothing) {
   }
 }
 
+TEST_P(SeedsTest, EachSwitchAloneStillGivesAPlan) {
+  if (!with_kernels()) GTEST_SKIP() << "no generated kernels in this run";
+  int plans = 0;
+  for (auto seed = GetParam(); seed < GetParam() + 2; seed++) {
+    auto p = random_program(seed);
+    if (!run(p).active) continue;
+    for (const auto& name : switch_names()) {
+      auto other = p;
+      other.options[name] = name == "decompose" ? 1 : 0;
+      const auto r = run(other);
+      EXPECT_EQ(r.finding.kind, "") << text_of(r.finding, other);
+      EXPECT_TRUE(r.active) << name << ": " << r.reason << "\n" << print(other);
+      plans += r.active;
+    }
+  }
+  EXPECT_GT(plans, 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Blocks, SeedsTest, testing::Values(1, 1001, 2001, 3001, 4001, 5001));
 
 std::vector<std::filesystem::path> corpus() {
@@ -84,6 +102,18 @@ TEST(CorpusTest, WhatOnceFailedIsEqual) {
     if (with_kernels()) expect_equal(p, false);
     expect_equal(p, true);
   }
+}
+
+TEST(CorpusTest, WhatWasOnceRefusedHasAPlan) {
+  if (!with_kernels()) GTEST_SKIP() << "no generated kernels in this run";
+  int programs = 0;
+  for (const auto& path : corpus()) {
+    if (path.filename().string().rfind("plan_", 0) != 0) continue;
+    programs++;
+    const auto r = run(parse(read(path)));
+    EXPECT_TRUE(r.active) << path.filename() << ": " << r.reason;
+  }
+  EXPECT_GT(programs, 0);
 }
 
 TEST(ProgramTest, TextFormPrintsAndParses) {

@@ -10,6 +10,7 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 namespace tandem::fuzz {
@@ -35,14 +36,14 @@ struct Reader {
   bool training;
   std::function<at::ScalarType(at::ScalarType)> dtype;
   Tensors* operands;
-  const std::map<std::string, at::ScalarType>* native = nullptr;  // operands take these dtypes
+  const Natives* native = nullptr;  // operands take these dtypes
 
   at::Tensor tensor(const Argument& a) const {
     const auto at = values.find(a.text);
     if (a.kind != Kind::value || at == values.end() || !at->second.defined())
       throw std::invalid_argument("expected the name of a value, found '" + a.text + "'");
     const auto wanted = native ? native->find(a.text) : decltype(native->find(a.text))();
-    operands->push_back(native && wanted != native->end() ? at->second.to(wanted->second) : at->second);
+    operands->push_back(native && wanted != native->end() ? at->second.to(wanted->second.dtype) : at->second);
     return operands->back();
   }
   std::int64_t whole(const Argument& a) const {
@@ -92,10 +93,12 @@ void flatten(const c10::IValue& v, Tensors& out) {
     for (const at::Tensor& t : v.toTensorVector()) out.push_back(t);
 }
 
+/// Asks no storage for its data: in a replayed step it has none yet.
 bool shares(const at::Tensor& t, const Tensors& others) {
-  for (const auto& o : others)
-    if (o.defined() && o.has_storage() && o.storage().is_alias_of(t.storage())) return true;
-  return false;
+  if (!t.has_storage()) return false;
+  const auto* mine = t.storage().unsafeGetStorageImpl();
+  return std::any_of(others.begin(), others.end(),
+                     [&](const at::Tensor& o) { return o.defined() && o.has_storage() && o.storage().unsafeGetStorageImpl() == mine; });
 }
 
 std::uint64_t hash_of(const std::string& name) {
@@ -135,7 +138,7 @@ void Model::declare(const Outside& o) {
     program_.outside.push_back(o);
   if (o.role == Outside::Role::input) return void(values_[o.name] = fresh(o, program_.seed + 7919, 7));
   const auto t = values_[o.name] = fresh(o, program_.seed, 7);
-  dtypes_[o.name] = t.scalar_type();
+  natives_[o.name] = {t.scalar_type()};
   outside_[o.name] = o.role == Outside::Role::parameter ? register_parameter(o.name, t) : register_buffer(o.name, t);
 }
 
@@ -162,7 +165,7 @@ void Model::begin(const Tensors& inputs) {
   for (const auto& o : program_.outside) {
     if (o.role != Outside::Role::input) continue;
     const auto& t = inputs.at(i++);
-    dtypes_[o.name] = t.scalar_type();
+    natives_[o.name] = {t.scalar_type()};
     values_[o.name] = in_double() && t.is_floating_point() ? t.to(at::kDouble) : t;
     for (std::size_t d = 0; d < o.sizes.size(); d++)
       if (o.sizes[d].kind == Kind::batch) batch_ = t.size(std::int64_t(d)) / o.sizes[d].integer;
@@ -200,22 +203,28 @@ Tensors Model::call(const Statement& s, Tensors& operands) {
 
 at::Tensor Model::disturbed(const at::Tensor& t, at::ScalarType native) {
   const double u = judge_ ? judge_->noise * rounding_of(native) : 0;
-  return u > 0 && t.is_floating_point() ? t * (1 + u * at::randn(t.sizes(), noise_, t.options().dtype(at::kDouble))).to(t.scalar_type())
-                                        : t;
+  if (u == 0 || !t.is_floating_point() || t.numel() == 0) return t;
+  auto factor = (1 + u * at::randn(t.sizes(), noise_, t.options().dtype(at::kDouble))).to(t.scalar_type());
+  const auto values = t.detach();
+  const bool probability = values.ge(0).logical_and(values.le(1)).all().item<bool>();  // draws refuse others
+  if (probability) factor.masked_fill_((values * factor).gt(1), 1);
+  return t * factor;
 }
 
 void Model::disturb(const Statement& s, at::Tensor& t, const std::string& name, const Tensors& operands) {
   if (!t.defined() || !t.is_floating_point()) return;
   const auto native = judge_->native.find(name);
   if (judge_->in_double) t = t.to(at::kDouble);
-  if (native != judge_->native.end() && !s.no_grad && !shares(t, operands)) t = disturbed(t, native->second);
+  if (native == judge_->native.end()) return;
+  if (native->second.own_memory && shares(t, operands)) t = t.clone();  // a cast that is none in double
+  if (!s.no_grad && !shares(t, operands)) t = disturbed(t, native->second.dtype);
 }
 
 void Model::keep(const Statement& s, Tensors results, const Tensors& operands) {
   if (results.size() < s.results.size()) throw std::invalid_argument("expected more results of " + s.op);
   for (std::size_t i = 0; i < s.results.size(); i++) {
     auto& t = results[i];
-    if (t.defined()) dtypes_[s.results[i]] = t.scalar_type();
+    if (t.defined()) natives_[s.results[i]] = {t.scalar_type(), !shares(t, operands)};
     if (judge_) disturb(s, t, s.results[i], operands);
     values_[s.results[i]] = t;
   }

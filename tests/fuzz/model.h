@@ -17,13 +17,20 @@ namespace tandem::fuzz {
 
 using Values = std::map<std::string, at::Tensor>;
 
+/// What a value was in the program's own run.
+struct Native {
+  at::ScalarType dtype;
+  bool own_memory = true;  // shares none with what it was made of
+};
+using Natives = std::map<std::string, Native>;
+
 /// A run that judges others: in double, with the random numbers and dtypes of `native`, or in the program's dtypes. Each result and each number from
 /// outside is off by a random rounding, `noise` times its dtype's.
 struct Judge {
   bool in_double = true;
   double noise = 0;
   std::uint64_t seed = 1;
-  std::map<std::string, at::ScalarType> native = {};
+  Natives native = {};
 };
 
 class Model : public torch::nn::Module {
@@ -47,7 +54,7 @@ class Model : public torch::nn::Module {
   at::Tensor disturbed(const at::Tensor& t, at::ScalarType native);
   const Values& values() const { return values_; }
   /// Of all values of the latest evaluation.
-  const std::map<std::string, at::ScalarType>& dtypes() const { return dtypes_; }
+  const Natives& natives() const { return natives_; }
   const Program& program() const { return program_; }
 
  private:
@@ -63,7 +70,7 @@ class Model : public torch::nn::Module {
   at::Generator noise_;
   std::map<std::string, MadeLayer> made_;
   Values outside_, values_;
-  std::map<std::string, at::ScalarType> dtypes_;
+  Natives natives_;
   std::int64_t batch_ = 0;
 };
 

@@ -72,6 +72,7 @@ class Lockstep {
     for (const auto& e : report.events) {
       if (result.finding.kind.empty() && e.kind == "check-failed") result.finding = {"check", e.sentence};
       if (result.finding.kind.empty() && e.kind == "retired") result.finding = {"retired", e.sentence};
+      if (result.finding.kind.empty() && e.sentence.find("internal error") != std::string::npos) result.finding = {"internal", e.sentence};
     }
     if (!result.active) result.reason = report.reason;
     return result;
@@ -118,8 +119,11 @@ class Lockstep {
       return {"crash", text_of(e)};
     }
     if (!same(test::generator_state(), generator_after)) return {"wrong", "the generator is elsewhere"};
-    auto apart = judge(found, expected, before);
-    if (!apart.empty()) return {"wrong", apart};
+    try {
+      if (auto apart = judge(found, expected, before); !apart.empty()) return {"wrong", apart};
+    } catch (const std::exception& e) {
+      return {"judge", text_of(e)};
+    }
     test::set_generator_state(generator_after);
     if (!exact_) follow();
     return {};
@@ -127,7 +131,7 @@ class Lockstep {
 
   std::string judge(const Left& found, const Left& expected, const Snapshot& before) {
     if (exact_) return bits_apart(found, expected);
-    const auto native = eager_.training().model->dtypes();
+    const auto native = eager_.training().model->natives();
     return values_apart(found, expected, [&](Judge judge) {
       judge.native = native;
       return before.repeat(program_, options_, judge);

@@ -11,7 +11,8 @@ namespace tandem::fuzz {
 
 struct Finding {
   /// Empty: none. "invalid": the program throws in eager. "wrong": results differ. "crash": TrainStep threw. "check": a check of the library
-  /// failed, so nothing wrong was used, yet the library had made it. "retired": a shadow step disagreed.
+  /// failed, so nothing wrong was used, yet the library had made it. "retired": a shadow step disagreed. "internal": a plan was refused
+  /// because it is not sound. "judge": the program threw in the run that judges rounding, a fault of this tool.
   std::string kind;
   std::string sentence;
 };

@@ -97,5 +97,21 @@ TEST(SplitToFit, WhatItMakesOfRandomGraphsHolds) {
   EXPECT_GT(fit, split / 2);
 }
 
+TEST(SplitToFit, ViewsThatAreCalledKeepTheirPlaces) {
+  const PartitionSwitches called{.skip_views = false}, alone{.skip_views = false, .recompute = false, .fuse = false};
+  int split = 0;
+  for (unsigned seed = 0; seed < 150; ++seed) {
+    const Graph g = test::RandomStep(seed).make();
+    Partition p = partition(g, alone).partition;
+    const std::int64_t bound = evaluate(g, p.groups).peak_bytes;
+    p.groups = fuse(g, called);
+    if (evaluate(g, p.groups).peak_bytes <= bound) continue;
+    p.groups = split_to_fit(g, p.groups, bound, called);
+    ASSERT_EQ(validate(g, p), "") << seed;
+    ++split;
+  }
+  EXPECT_GT(split, 10);
+}
+
 }  // namespace
 }  // namespace tandem

@@ -220,16 +220,17 @@ TEST(WholeBody, ABackwardThatReadsANumberIsReplayedInFull) {
 }
 
 TEST(ClosureWithReadsInBackward, GradientsAreThereAndRight) {
-  auto side = [](TrainStep*& step, std::shared_ptr<Mlp>& net, bool compile) {
+  std::vector<std::unique_ptr<torch::optim::SGD>> optimizers;
+  auto side = [&](std::unique_ptr<TrainStep>& step, std::shared_ptr<Mlp>& net, bool compile) {
     torch::manual_seed(9);
     net = std::make_shared<Mlp>();
-    auto* optimizer = new torch::optim::SGD(net->parameters(), torch::optim::SGDOptions(0.05));
-    step = new TrainStep(
-        net, *optimizer,
+    optimizers.push_back(std::make_unique<torch::optim::SGD>(net->parameters(), torch::optim::SGDOptions(0.05)));
+    step = std::make_unique<TrainStep>(
+        net, *optimizers.back(),
         [n = net](const at::Tensor& x, const at::Tensor& y) { return torch::mse_loss(n->forward(x), y) + torch::min(n->second->bias); },
         as_tested({.compile = compile, .keep_grads = true, .shadow_every = 1000}));
   };
-  TrainStep *mine = nullptr, *eager = nullptr;
+  std::unique_ptr<TrainStep> mine, eager;
   std::shared_ptr<Mlp> net, other;
   side(mine, net, true);
   side(eager, other, false);

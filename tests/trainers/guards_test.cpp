@@ -275,7 +275,7 @@ TEST(Guards, ACapturedTensorOfATrustedClosureThatIsGone) {
   l.activate(batch);
   for (auto& t : make.of_side) *t = torch::full({4}, 0.25);
   EXPECT_FALSE(l.step(batch(100)).compiled);
-  EXPECT_TRUE(says(l.report(), "a tensor that the recorded step read is gone")) << l.report().to_string();
+  EXPECT_TRUE(says(l.report(), "a tensor that was read when it was recorded is gone")) << l.report().to_string();
   l.steps(3, batch);
 }
 

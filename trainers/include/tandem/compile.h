@@ -137,8 +137,9 @@ class Compiled {
 /// reference, which the caller keeps alive: then its forward(). The first calls run eager and are recorded; once two recordings agree and the
 /// recorded graph was proved equal to eager, forward and backward, plans take over; otherwise calls stay eager and `report()` says why.
 ///
-/// `fn` is called each time: its ops are compared with the recorded ones and not computed. A call that does something else (a branch, a number that
-/// changes, a host read) goes on in eager.
+/// `fn` is called each time: its ops are compared with the recorded ones and not computed. Numbers that change are read in each call; a branch, or
+/// another number of turns in a loop, goes on in eager and gets a plan of its own (Options::max_paths); a host read of what `fn` computes is a graph
+/// break: the plan up to there runs first. Where a backward has to run `fn` again (create_graph), it must do what it did in the forward: else Error.
 /// Of the options those of the loss, the gradients and the update have no meaning here. Throws Error for options that make no sense.
 template <class F>
 auto compile(F&& fn, Options options = {}) {

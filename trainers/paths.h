@@ -1,0 +1,124 @@
+// What one signature's steps, or calls, did so far: the paths that they took. TrainStep and compile() differ in what a recording and a plan are.
+#pragma once
+
+#include "runtime/guards.h"
+#include "trainers/journal.h"
+
+#include <algorithm>
+#include <list>
+#include <string>
+#include <vector>
+
+namespace tandem {
+
+/// One sequence of ops under one guard: recordings that must agree, then a checked plan, or the reason why not.
+struct PathState {
+  enum class State : std::uint8_t { recording, active, eager };
+  State state = State::recording;
+  std::string reason;              // why it is not active
+  std::vector<std::size_t> moved;  // numbers that were not the same in all recordings, ascending
+  int recordings = 0, failures = 0;
+  std::int64_t since_shadow = 0, shadow_period = 0, used = 0;
+  int measured_runs = 0;  // the first runs of a plan are timed call by call
+  Latest replay_us, guard_us;
+  PlanReport report;
+
+  /// Adds the numbers; whether one of them is new.
+  bool moves(const std::vector<std::size_t>& numbers);
+};
+
+/// `P`: a PathState with `last`, its latest recording.
+template <class P>
+struct Paths {
+  Signature signature;
+  std::string guard;  // describe(signature)
+  std::int64_t id = 0;
+  std::string eager_reason;  // why no path of it can be compiled; empty when that is open
+  std::string reason;        // of the latest recording that was refused
+  std::list<P> paths;
+  int refusals = 0, made_paths = 0, late_divergences = 0;
+  std::int64_t used = 0;
+  bool record_next = false;  // the next step is to be recorded, whatever plan fits
+
+  bool has_active() const {
+    return std::any_of(paths.begin(), paths.end(), [](const P& p) { return p.state == P::State::active; });
+  }
+
+  /// Active paths, the latest used first.
+  std::vector<P*> active() {
+    std::vector<P*> out;
+    for (auto& p : paths)
+      if (p.state == P::State::active) out.push_back(&p);
+    std::sort(out.begin(), out.end(), [](const P* a, const P* b) { return a->used > b->used; });
+    return out;
+  }
+
+  /// The graphs of all paths.
+  std::vector<const Graph*> recorded() const {
+    std::vector<const Graph*> out;
+    for (const auto& p : paths) out.push_back(&p.last.recording.graph);
+    return out;
+  }
+
+  /// Whether the latest recording, or the plan made of it, was turned down.
+  bool failed() const {
+    return refusals > 0 || std::any_of(paths.begin(), paths.end(), [](const P& p) { return p.state == P::State::eager; });
+  }
+
+  /// Why its steps run eager; empty when two recordings are still to agree.
+  std::string why() const {
+    if (!eager_reason.empty()) return eager_reason;
+    for (const auto& p : paths)
+      if (p.state == P::State::eager) return p.reason;
+    return reason;
+  }
+
+  /// A path has become eager: without another that is active all of its steps are.
+  void follow(const P& path) {
+    if (!has_active()) eager_reason = path.reason;
+  }
+
+  void refuse(const std::string& refusal, bool for_good, Journal& journal) {
+    constexpr int max_refusals = 2;
+    refusals++;
+    reason = refusal;
+    journal.say("refused", reason);
+    if (!has_active() && (for_good || refusals >= max_refusals)) eager_reason = reason;
+  }
+
+  /// Another path, if there is room: the least used one that has no plan goes. Where no path ever comes twice none is kept. `unit`: a step or a call.
+  template <class Recorded>
+  P* make_path(Recorded now, const std::string& difference, std::int64_t max_paths, const std::string& unit, Journal& journal,
+               std::int64_t& next_id) {
+    constexpr int max_idle_paths = 5;
+    if (!paths.empty()) {
+      reason = "two recordings of this " + unit + " do not agree: " + difference;
+      if (!has_active() && made_paths >= max_idle_paths) {
+        journal.say("refused", reason);
+        eager_reason = reason;
+        return nullptr;
+      }
+      journal.say("path", "the " + unit + " takes another path: " + difference);
+    }
+    if (std::int64_t(paths.size()) >= max_paths) {
+      auto oldest = paths.end();
+      for (auto p = paths.begin(); p != paths.end(); ++p)
+        if (p->state != P::State::active && (oldest == paths.end() || p->used < oldest->used)) oldest = p;
+      if (oldest == paths.end()) {
+        journal.say("refused", "the " + unit + " takes more paths than Options::max_paths keeps, expected fewer: this one runs eager");
+        return nullptr;
+      }
+      paths.erase(oldest);
+    }
+    made_paths++;
+    auto& p = paths.emplace_back();
+    p.report.id = made_paths == 1 ? id : next_id++;
+    p.report.guard = guard;
+    p.recordings = 1;
+    now.drop_data();
+    p.last = std::move(now);
+    return &p;
+  }
+};
+
+}  // namespace tandem
