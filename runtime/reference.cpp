@@ -123,7 +123,7 @@ class LockStep {
   }
 
   void perturb(at::Tensor t, double rounding) {
-    if (sample_ == 0 || !t.is_floating_point() || t.numel() == 0 || t._is_zerotensor()) return;
+    if (sample_ == 0 || !t.is_floating_point() || t.numel() == 0 || t._is_zerotensor() || t.is_meta()) return;  // the latter: no data
     t = each_once(t);
     // In double the numbers around 1 are as far apart as the noise is wide, which would round most of it away; and eager is its own reference there.
     if (rounding == double_rounding) rounding *= 4;
