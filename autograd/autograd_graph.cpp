@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <mutex>
 #include <typeinfo>
 #include <unordered_map>
 #include <unordered_set>
@@ -150,8 +151,11 @@ AutogradLook look_at_function(const std::vector<at::Tensor>& results, const std:
 }
 
 bool has_hooks(const at::Tensor& leaf) {
-  if (!torch::autograd::impl::get_autograd_meta(leaf)) return false;
+  auto* meta = torch::autograd::impl::get_autograd_meta(leaf);
+  if (!meta) return false;
   if (!torch::autograd::impl::hooks(leaf).empty() || torch::autograd::impl::post_acc_grad_hooks(leaf)) return true;
+  // Another thread that uses the leaf may be making its accumulator: LibTorch does so under this lock.
+  const std::unique_lock lock(meta->mutex_);
   const auto accumulator = torch::autograd::impl::try_get_grad_accumulator(leaf);
   return accumulator && has_hooks(*accumulator);
 }

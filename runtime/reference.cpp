@@ -157,12 +157,23 @@ class LockStep {
     if (n.effects.random) return draw_again(i);
     const bool of_bits = reinterprets(n);
     if (of_bits || !ran_in_double(i)) step_rounded(i);
+    give_memory(n);
     if (row && row->kind == Kind::view && !of_bits) return;  // of memory that has been seen to
     for_each_value(n.results, [&](ValueId v) {
       if (!c10::isFloatingType(graph_.values[v].dtype) && !c10::isComplexType(graph_.values[v].dtype))
         each_once(exact_.value(v)).copy_(each_once(native_.value(v)));
       else if (!of_bits)
         perturb(exact_.value(v), rounding_of(graph_.values[v].dtype));
+    });
+  }
+
+  /// Zero tensors have no memory, and a cast of one in double would be no tensor of the CPU.
+  void give_memory(const Node& n) {
+    for_each_value(n.results, [&](ValueId v) {
+      const auto zero = exact_.value(v);
+      if (!zero._is_zerotensor()) return;
+      exact_.slots().release(graph_.values[v].storage);
+      exact_.slots().set(v, at::zeros(zero.sizes(), zero.options()));
     });
   }
 

@@ -13,11 +13,12 @@
 #include <mutex>
 
 // In builds of ours with sanitizers the plug-in and LibTorch have none: they do not see how the threads of those, and OpenMP's, wait for each other,
-// nor what LLVM frees.
+// nor what LLVM frees. What LibTorch frees when it counts a last reference down was let go of by others in code that they do not see either.
 #if defined(__SANITIZE_THREAD__)
 extern "C" __attribute__((weak)) const char* __tsan_default_suppressions();
 const char* __tsan_default_suppressions() {
-  return "called_from_lib:tandem_jit.so\nrace:torch::autograd::Node::~Node\nrace:c10::TensorImpl::~TensorImpl\nrace:libgomp\n";
+  return "called_from_lib:tandem_jit.so\nrace:torch::autograd::Node::~Node\nrace:c10::TensorImpl::~TensorImpl\n"
+         "race:c10::weak_intrusive_ptr\nrace:libgomp\n";
 }
 #elif defined(__SANITIZE_ADDRESS__)
 extern "C" __attribute__((weak)) const char* __lsan_default_suppressions();

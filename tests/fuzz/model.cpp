@@ -173,11 +173,21 @@ void Model::begin(const Tensors& inputs) {
 }
 
 Tensors Model::call(const Statement& s, Tensors& operands) {
+  if (!in_double() || !is_op(s)) return call(s, operands, false);
+  if (draws(s)) return call(s, operands, true);
+  try {
+    return call(s, operands, false);
+  } catch (const c10::Error&) {  // it has no kernel for double
+    operands.clear();
+    return call(s, operands, true);
+  }
+}
+
+Tensors Model::call(const Statement& s, Tensors& operands, bool natively) {
   Tensors results;
-  const bool drawn_natively = in_double() && draws(s);
   const Reader reader{values_,       batch_,
-                      is_training(), [&](auto t) { return drawn_natively ? t : dtype_here(t); },
-                      &operands,     drawn_natively ? &judge_->native : nullptr};
+                      is_training(), [&](auto t) { return natively ? t : dtype_here(t); },
+                      &operands,     natively ? &judge_->native : nullptr};
   if (!is_op(s)) {
     const auto at = made_.find(s.op);
     if (at == made_.end()) throw std::invalid_argument("expected the name of a layer, found '" + s.op + "'");
@@ -194,7 +204,7 @@ Tensors Model::call(const Statement& s, Tensors& operands) {
   }
   handle.callBoxed(stack);
   for (const auto& v : stack) flatten(v, results);
-  if (drawn_natively && !arguments.empty() && arguments[0].alias_info() && arguments[0].alias_info()->isWrite()) {
+  if (natively && !arguments.empty() && arguments[0].alias_info() && arguments[0].alias_info()->isWrite()) {
     auto self = values_.at(s.arguments.at(0).text);
     results.at(0) = self.copy_(results.at(0));
   }

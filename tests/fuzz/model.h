@@ -59,6 +59,7 @@ class Model : public torch::nn::Module {
 
  private:
   Tensors call(const Statement&, Tensors& operands);
+  Tensors call(const Statement&, Tensors& operands, bool natively);  // in the dtypes of the program's own run
   void keep(const Statement&, Tensors results, const Tensors& operands);
   void disturb(const Statement&, at::Tensor& result, const std::string& name, const Tensors& operands);
   bool in_double() const { return judge_ && judge_->in_double; }
