@@ -17,23 +17,6 @@ c10::Storage copy_of(const c10::Storage& s) {
   return out;
 }
 
-/// How many values and storages the first nodes, and what is remembered from between them, have named.
-struct Extent {
-  std::size_t values = 0, storages = 0;
-};
-Extent extent_of(const Graph& g, std::size_t nodes) {
-  Extent e;
-  auto see = [&](ValueId v) {
-    e.values = std::max(e.values, std::size_t(v) + 1);
-    e.storages = std::max(e.storages, std::size_t(g.values[std::size_t(v)].storage) + 1);
-  };
-  for (std::size_t i = 0; i < nodes; i++) {
-    for_each_value(g.nodes[i].args, see);
-    for_each_value(g.nodes[i].results, see);
-  }
-  return e;
-}
-
 }  // namespace
 
 void Recorder::copy_outside(const std::vector<const Graph*>& recorded) {
@@ -82,13 +65,13 @@ void Recorder::resume(const Prefix& prefix) {
   const auto& from = *prefix.recorded;
   auto& graph = recording_.graph;
   first_sequence_ = prefix.first_sequence;
-  const auto extent = extent_of(from.graph, prefix.nodes);
+  const auto named = named_by(from.graph, prefix.nodes);
   graph.nodes.assign(from.graph.nodes.begin(), from.graph.nodes.begin() + std::ptrdiff_t(prefix.nodes));
   set_numbers(graph, prefix.numbers);
-  graph.values.assign(from.graph.values.begin(), from.graph.values.begin() + std::ptrdiff_t(extent.values));
-  graph.storages.assign(from.graph.storages.begin(), from.graph.storages.begin() + std::ptrdiff_t(extent.storages));
-  known_.resize(extent.storages);
-  for (std::size_t v = 0; v < extent.values; v++) known_[std::size_t(graph.values[v].storage)].values.push_back(ValueId(v));
+  graph.values.assign(from.graph.values.begin(), from.graph.values.begin() + std::ptrdiff_t(named.values));
+  graph.storages.assign(from.graph.storages.begin(), from.graph.storages.begin() + std::ptrdiff_t(named.storages));
+  known_.resize(named.storages);
+  for (std::size_t v = 0; v < named.values; v++) known_[std::size_t(graph.values[v].storage)].values.push_back(ValueId(v));
   for (const auto& n : graph.nodes) {
     for (auto s : n.writes) known_[std::size_t(s)].version++;
     for_each_value(n.results, [&](ValueId v) {
@@ -97,7 +80,7 @@ void Recorder::resume(const Prefix& prefix) {
     });
     for (auto s : n.writes) known_[std::size_t(s)].producer = n.id;
   }
-  for (std::size_t s = 0; s < extent.storages; s++) {
+  for (std::size_t s = 0; s < named.storages; s++) {
     auto* impl = prefix.storages[s];
     const auto handle = impl ? c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(impl) : c10::intrusive_ptr<c10::StorageImpl>();
     recording_.storages.emplace_back(handle);
@@ -107,7 +90,7 @@ void Recorder::resume(const Prefix& prefix) {
     if (graph.storages[s].role == Role::internal) alive_.push_back(StorageId(s));
   }
   for (const auto& c : prefix.captured)
-    if (std::size_t(c.id) < extent.storages) recording_.captured.push_back(c);
+    if (std::size_t(c.id) < named.storages) recording_.captured.push_back(c);
   for (const auto& a : from.alive)
     if (a.node < prefix.nodes) recording_.alive.push_back(a);
   for (const auto& r : from.returned)

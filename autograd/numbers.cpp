@@ -73,23 +73,28 @@ double derive(Derived::How how, double from) {
   return from;
 }
 
+Named named_by(const Graph& g, std::size_t nodes) {
+  Named e;
+  auto see = [&](ValueId v) {
+    e.values = std::max(e.values, std::size_t(v) + 1);
+    e.storages = std::max(e.storages, std::size_t(g.values[std::size_t(v)].storage) + 1);
+  };
+  for (std::size_t i = 0; i < nodes; i++) {
+    for_each_value(g.nodes[i].args, see);
+    for_each_value(g.nodes[i].results, see);
+  }
+  return e;
+}
+
 Graph calls_of(const Graph& graph, std::size_t nodes) {
   Graph g = graph;
   g.nodes.resize(nodes);
   g.outputs.clear();
   g.gradients.clear();
   g.loss = g.grad_norm = -1;
-  std::size_t values = 0, storages = 0;
-  auto see = [&](ValueId v) {
-    values = std::max(values, std::size_t(v) + 1);
-    storages = std::max(storages, std::size_t(g.values[std::size_t(v)].storage) + 1);
-  };
-  for (const auto& n : g.nodes) {
-    for_each_value(n.args, see);
-    for_each_value(n.results, see);
-  }
-  g.values.resize(values);
-  g.storages.resize(storages);
+  const auto named = named_by(graph, nodes);
+  g.values.resize(named.values);
+  g.storages.resize(named.storages);
   return g;
 }
 

@@ -36,6 +36,12 @@ struct Moved {
 };
 Moved moved_numbers(const Graph& a, const Graph& b);
 
+/// How many values and storages the first nodes name.
+struct Named {
+  std::size_t values = 0, storages = 0;
+};
+Named named_by(const Graph& graph, std::size_t nodes);
+
 /// The first nodes of a graph as a graph of their own, without what it gives back.
 Graph calls_of(const Graph& graph, std::size_t nodes);
 

@@ -159,12 +159,7 @@ bool Replayer::agrees_so_far(const Tape& other) const {
 }
 
 void Replayer::take(const Tape& other) {
-  std::size_t met = 0;  // storages of the calls so far have the same numbers on both tapes
-  auto see = [&](ValueId v) { met = std::max(met, std::size_t(tape_->graph().values[std::size_t(v)].storage) + 1); };
-  for (std::size_t n = 0; n < position_; n++) {
-    for_each_value(tape_->graph().nodes[n].args, see);
-    for_each_value(tape_->graph().nodes[n].results, see);
-  }
+  const auto met = named_by(tape_->graph(), position_).storages;  // those have the same numbers on both tapes
   tape_ = &other;
   std::erase_if(captured_, [&](const CapturedStorage& c) { return std::size_t(c.id) >= met; });
   load(other, met);

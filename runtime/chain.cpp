@@ -1,5 +1,6 @@
 #include "runtime/chain.h"
 
+#include "autograd/op.h"
 #include "autograd/support/error.h"
 #include "runtime/seams.h"
 
@@ -52,6 +53,32 @@ void Chain::run(std::size_t i, const RunInputs& outside, Held& held, const Execu
   const auto& graph = link.plan->graph;
   for (std::size_t k = 0; k < link.hands_on.size(); k++)
     held[link.hands_on[k].place] = link.executor->value(graph.outputs[link.first_handed + k]).storage();
+}
+
+const Node* Chain::failed_node(std::size_t link) const {
+  const auto& executor = *links_[link].executor;
+  const auto call = executor.failed_call();
+  return call < 0 ? nullptr : &links_[link].plan->graph.nodes[executor.index().nodes[std::size_t(call)].front()];
+}
+
+bool Chain::failed_by_itself(std::size_t link) const {
+  const auto* node = failed_node(link);
+  if (!node) return true;
+  const auto* row = find_op(node->op);
+  return row && !may_throw(row->kind);
+}
+
+std::uint32_t Chain::bumps_before(std::size_t links, std::size_t failed, Role role, std::int32_t index, std::uint32_t by) const {
+  const auto& storages = links_.front().plan->graph.storages;  // those from outside are the same in all parts
+  std::uint32_t all = 0, through = 0;
+  for_each_node(links, failed, [&](const Node& n, bool ran) {
+    for (auto s : n.writes) {
+      if (std::size_t(s) >= storages.size() || storages[std::size_t(s)].role != role || storages[std::size_t(s)].index != index) continue;
+      all++;
+      through += ran;
+    }
+  });
+  return through == all ? (all ? by : 0) : std::min(by, through);  // some kernels write without moving the counter
 }
 
 void Chain::end() {

@@ -27,25 +27,11 @@ void describe(PlanReport& r, CallPlan& plan) {
     const auto& part = *chain[i].plan;
     const bool forward = i < plan.forwards();
     if (forward && plan.parts().parts[i].host) {
-      const auto node = tandem::describe(plan.captured().nodes[plan.parts().parts[i].begin]);
-      r.breaks.push_back(
-          {node, fmt::format("the host reads what {} gives: the call runs up to here first, and hands {} bytes on from part to part", node,
-                             chain.carried_bytes())});
+      r.breaks.push_back(break_at(plan.captured().nodes[plan.parts().parts[i].begin], "call", chain.carried_bytes()));
       continue;
     }
-    for (const auto& n : part.graph.nodes) {
-      (forward ? r.nodes_forward : r.nodes_backward)++;
-      r.nodes_folded += n.folded;
-    }
-    r.groups += std::int64_t(part.partition.groups.size());
-    r.arena_bytes += part.memory.arena_bytes;
-    r.kernels += std::int64_t(part.program.kernels.size());
-    for (const auto& c : part.program.calls) {
-      r.nodes_skipped += c.kind == Call::Kind::view;
-      r.launches += std::int64_t(c.launches.size());
-      r.library_calls += c.kind == Call::Kind::library;
-      r.barriers += c.kind == Call::Kind::library || c.kind == Call::Kind::kernel;
-    }
+    (forward ? r.nodes_forward : r.nodes_backward) += std::int64_t(part.graph.nodes.size());
+    add_plan(r, part);
     // What the forward hands on lives beside each backward.
     const auto beside = i > 0 ? chain.carried_bytes() : 0;
     r.compiled_peak_bytes = std::max(r.compiled_peak_bytes, part.memory.peak_bytes + beside);
@@ -60,7 +46,8 @@ std::string free_numbers(const Graph& before, RecordedCall& now, const std::vect
   auto found = derive_numbers(before, g, moved, now.forward_end());
   if (!found) return "a number of the backward moves with the function's in a way that is not known";
   derived = std::move(*found);
-  for (auto i : moved) free_number(g, numbers_of(g)[i]);
+  const auto places = numbers_of(g);
+  for (auto i : moved) free_number(g, places[i]);
   return "";
 }
 

@@ -1,6 +1,5 @@
 #include "trainers/call_run.h"
 
-#include "autograd/op.h"
 #include "trainers/compile_edge.h"
 
 #include <algorithm>
@@ -69,7 +68,7 @@ void CallRun::guarded_run(std::size_t first, std::size_t last, std::vector<c10::
       if (!plan_->parts().parts[part].host) run_part(part, carried);
   } catch (...) {
     if (put_back_) put_back_();
-    if (plan_->chain().executor(part_).failed_call() >= 0) advance_versions(true);
+    if (plan_->chain().failed_node(part_)) advance_versions(true);
     end();
     throw;
   }
@@ -85,7 +84,6 @@ std::vector<at::Tensor> CallRun::finish(Replayer* replay) {
   if (!replay) none.resize(plan_->captured().storages.size());
   auto& carried = replay ? replay->carried() : none;
   guarded_run(replay ? replay->parts_run() : 0, plan_->forwards(), carried);
-  if (put_back_) put_back_();
   const auto& g = plan_->captured();
   for (std::size_t i = 0; i < outputs_.size(); i++)
     if (const auto v = g.outputs[i]; v >= 0 && !outputs_[i].defined())  // the host's own, or made by another path's part
@@ -108,40 +106,10 @@ void CallRun::connect(std::vector<at::Tensor>& outputs, std::shared_ptr<std::rec
                   captured_, outputs);
 }
 
-/// Per node of the forward's parts, in order, whether it ran before a part threw.
-std::vector<char> CallRun::through() const {
-  std::vector<char> ran;
-  auto& chain = plan_->chain();
-  for (std::size_t part = 0; part < plan_->forwards(); part++) {
-    const auto begin = ran.size();
-    ran.resize(begin + chain[part].plan->graph.nodes.size(), part < part_);
-    if (part != part_) continue;
-    const auto& executor = *chain[part].executor;
-    for (std::size_t k = 0; k < std::size_t(std::max<std::int64_t>(executor.failed_call(), 0)); k++)
-      for (auto i : executor.index().nodes[k]) ran[begin + i] = true;
-  }
-  return ran;
-}
-
 /// By how much the counters of what the call wrote move: after a failure a write counts once its op is through.
 void CallRun::advance_versions(bool failed) const {
-  const auto ran = failed ? through() : std::vector<char>();
   auto due = [&](Role role, std::int32_t index, std::uint32_t by) {
-    if (!failed) return by;
-    std::uint32_t all = 0, done = 0;
-    std::size_t at = 0;
-    for (std::size_t part = 0; part < plan_->forwards(); part++) {
-      const auto& graph = plan_->chain()[part].plan->graph;
-      for (const auto& n : graph.nodes) {
-        for (auto s : n.writes)
-          if (const auto& storage = graph.storages[std::size_t(s)]; storage.role == role && storage.index == index) {
-            all++;
-            done += ran[at];
-          }
-        at++;
-      }
-    }
-    return done == all ? (all ? by : 0) : std::min(by, done);
+    return failed ? plan_->chain().bumps_before(plan_->forwards(), part_, role, index, by) : by;
   };
   for (const auto& d : plan_->call().outside.versions) {
     const auto t = world_->resolve(d.role, d.index, inputs_);
@@ -155,14 +123,7 @@ void CallRun::advance_versions(bool failed) const {
   }
 }
 
-bool CallRun::failed_by_itself() const {
-  if (!plan_) return false;
-  const auto& link = plan_->chain()[part_];
-  const auto call = link.executor->failed_call();
-  if (call < 0) return true;
-  const auto* row = find_op(link.plan->graph.nodes[link.executor->index().nodes[std::size_t(call)].front()].op);
-  return row && !may_throw(row->kind);
-}
+bool CallRun::failed_by_itself() const { return plan_ && plan_->chain().failed_by_itself(part_); }
 
 /// Nothing of the caller's stays pinned between calls.
 void CallRun::end() {

@@ -30,7 +30,7 @@ class CallRun {
   /// Gives the results the edge to their backwards.
   void connect(std::vector<at::Tensor>& outputs, std::shared_ptr<std::recursive_mutex> mutex, std::shared_ptr<Observed> observed);
 
-  /// Counters that the host's own calls have moved go back before the plan moves them.
+  /// For a part that throws while the function runs: counters that the host's own calls have moved go back before the plan's are counted.
   void put_back_by(std::function<void()> put_back) { put_back_ = std::move(put_back); }
   /// Whether what a part threw says something of the plan: an op failed that never does for what a caller does.
   bool failed_by_itself() const;
@@ -39,7 +39,6 @@ class CallRun {
   void begin(const std::shared_ptr<CallPlan>& plan);
   void run_part(std::size_t part, std::vector<c10::Storage>& carried);
   void guarded_run(std::size_t first, std::size_t last, std::vector<c10::Storage>& carried);
-  std::vector<char> through() const;
   void advance_versions(bool failed) const;
   void end();
 

@@ -1,7 +1,6 @@
 #include "tandem/compile.h"
 
 #include "autograd/key.h"
-#include "autograd/support/sentence.h"
 #include "trainers/compile_entry.h"
 #include "trainers/compile_replay.h"
 #include "trainers/eager.h"
@@ -41,20 +40,19 @@ struct CompiledFunction::Impl {
   }
 
   Flat run(const Callee& callee, const Inputs& inputs);
-  Signature signature_of(const Inputs& inputs) const;
+  Signature signature_of(const Inputs& inputs);
   static std::string unsupported(const Signature& signature, const Inputs& inputs);
   bool make_room();
   CallEntry* entry_for(const Signature& signature, const Inputs& inputs);
-  RecordRequest request_for(CallEntry& entry, const Callee& callee, const Inputs& inputs, std::shared_ptr<Observed> observed);
+  RecordRequest request_for(CallEntry& entry, const Callee& callee, const Inputs& inputs);
   Flat run_plain(const Callee& callee, const Inputs& inputs, const Stopwatch& watch, std::unique_lock<std::recursive_mutex>& lock);
   Flat run_recorded(CallEntry& entry, const Callee& callee, const Inputs& inputs, CallPath* shadowed);
   Flat run_replayed(CallEntry& entry, const Callee& callee, const Inputs& inputs, const std::vector<CallPath*>& active);
   Flat run_trusted(CallEntry& entry, const Callee& callee, const Inputs& inputs, CallPath& path);
   Flat run_plan(CallPath& path, CallRun& run, Replayer* replay);
-  CallPath* take_recording(CallEntry& entry, RecordedCall call, std::shared_ptr<Observed> observed, CallPath* shadowed);
-  void turn_aside(CallEntry& entry, CallReplay& replay, Flat& out, std::shared_ptr<Observed> observed);
+  CallPath* take_recording(CallEntry& entry, RecordedCall call, CallPath* shadowed);
+  void turn_aside(CallEntry& entry, CallReplay& replay, Flat& out);
   void note_kept(CallEntry& entry, CallPath& path);
-  void note_failure(CallEntry& entry, CallPath& path, const CallRun& run, const std::exception& e);
   Report report();
 
   Options options;
@@ -62,6 +60,7 @@ struct CompiledFunction::Impl {
   std::shared_ptr<std::recursive_mutex> mutex = std::make_shared<std::recursive_mutex>();
   std::string off;  // why nothing is recorded at all
   std::list<CallEntry> entries;
+  std::vector<char> hooked;  // per leaf, when the latest call began
   CallEntry* latest = nullptr;
   CallPath* latest_path = nullptr;
   std::int64_t next_id = 1;
@@ -69,9 +68,9 @@ struct CompiledFunction::Impl {
   Journal journal;
 };
 
-Signature CompiledFunction::Impl::signature_of(const Inputs& inputs) const {
+Signature CompiledFunction::Impl::signature_of(const Inputs& inputs) {
   auto s = observe({inputs, world->leaves(), world->buffers(), {}, {}});
-  s.hooked.clear();  // hooks on parameters are autograd's business, behind the edge
+  hooked = std::exchange(s.hooked, {});  // hooks on parameters are autograd's business, behind the edge
   s.training = world->training();
   return s;
 }
@@ -174,8 +173,7 @@ Flat CompiledFunction::Impl::run_plain(const Callee& callee, const Inputs& input
   return out;
 }
 
-RecordRequest CompiledFunction::Impl::request_for(CallEntry& entry, const Callee& callee, const Inputs& inputs,
-                                                  std::shared_ptr<Observed> observed) {
+RecordRequest CompiledFunction::Impl::request_for(CallEntry& entry, const Callee& callee, const Inputs& inputs) {
   auto wanted = [&entry](const Graph& forward) {
     for (const auto& p : entry.paths)
       if (starts_as(p, forward)) {
@@ -186,77 +184,53 @@ RecordRequest CompiledFunction::Impl::request_for(CallEntry& entry, const Callee
       }
     return std::vector<TangentKey>();
   };
-  return {callee,
-          *world,
-          inputs,
-          std::move(wanted),
-          entry.recorded(),
-          options.fullgraph,
-          options.replay != Replay::trusted,
-          std::move(observed)};
+  return {callee, *world, inputs, hooked, std::move(wanted), entry.recorded(), options.fullgraph, options.replay != Replay::trusted};
 }
 
 Flat CompiledFunction::Impl::run_recorded(CallEntry& entry, const Callee& callee, const Inputs& inputs, CallPath* shadowed) {
-  auto observed = std::make_shared<Observed>();
-  const auto request = request_for(entry, callee, inputs, observed);
+  const auto request = request_for(entry, callee, inputs);
   Stopwatch watch;
   RecordedCall call;
   auto out = record_call(request, /*audit=*/!shadowed, /*data=*/!entry.paths.empty(), call);
-  if (auto* path = take_recording(entry, std::move(call), std::move(observed), shadowed)) path->report.record_ms += watch.ms();
+  if (auto* path = take_recording(entry, std::move(call), shadowed)) path->report.record_ms += watch.ms();
   return out;
 }
 
-CallPath* CompiledFunction::Impl::take_recording(CallEntry& entry, RecordedCall call, std::shared_ptr<Observed> observed,
-                                                 CallPath* shadowed) {
+CallPath* CompiledFunction::Impl::take_recording(CallEntry& entry, RecordedCall call, CallPath* shadowed) {
   constexpr std::size_t most = 4;
+  auto observed = call.observed;
   latest_path = settle(entry, std::move(call), options, journal, next_id, shadowed);
   if (!latest_path) return nullptr;
   latest_path->used = journal.steps;
   auto& all = latest_path->observed;  // the first is the plan's own
   if (all.size() > most) all.erase(all.begin() + 1);
-  all.push_back(std::move(observed));
+  if (observed) all.push_back(std::move(observed));
   return latest_path;
 }
 
 /// The function did something else and went on in eager. Where it keeps doing so the check costs more than the plan gains.
-void CompiledFunction::Impl::turn_aside(CallEntry& entry, CallReplay& replay, Flat& out, std::shared_ptr<Observed> observed) {
+void CompiledFunction::Impl::turn_aside(CallEntry& entry, CallReplay& replay, Flat& out) {
   constexpr std::int64_t patience = 8;
   if (replay.raw()) {
-    auto& path = replay.path();
-    journal.say("rerun", replay.why());
-    path.stay_eager(replay.why());
-    entry.follow(path);
+    entry.stay_eager(replay.path(), "rerun", replay.why(), journal);
     return;
   }
   if (entry.diverged++ == 0) journal.say("path", "the call ran eager: " + replay.why());
   // What parts had run could not be copied from before the call: such a path is recorded from the start when it comes next.
   if (replay.replayer().parts_run() > 0 && entry.late_divergences++ < patience) entry.record_next = true;
-  take_recording(entry, replay.take_recording(out), std::move(observed), nullptr);
+  take_recording(entry, replay.take_recording(out), nullptr);
   if (entry.diverged < patience || entry.diverged <= entry.followed) return;
   entry.eager_reason = "most calls are not what was recorded: " + replay.why();
   journal.say("retired", entry.eager_reason);
   for (auto& p : entry.paths) p.stay_eager(entry.eager_reason);
 }
 
-/// An index out of range is the caller's; what eager would not throw is the plan's.
-void CompiledFunction::Impl::note_failure(CallEntry& entry, CallPath& path, const CallRun& run, const std::exception& e) {
-  constexpr int most = 2;
-  const bool out_of_memory = dynamic_cast<const c10::OutOfMemoryError*>(&e) || dynamic_cast<const std::bad_alloc*>(&e);
-  if (!out_of_memory && !run.failed_by_itself()) return;
-  if (++path.failures < most) return;
-  journal.say("retired", fmt::format("plan {} failed {} times: {}", path.report.id, most, sentence_of(e)));
-  path.stay_eager(fmt::format("its plan failed {} times: {}", most, sentence_of(e)));
-  entry.follow(path);
-}
-
 /// What the function keeps was computed beside the plan: where it does so again and again eager is faster.
 void CompiledFunction::Impl::note_kept(CallEntry& entry, CallPath& path) {
   constexpr int patience = 3;
   if (++path.kept < patience) return;
-  const std::string why = "the function keeps a tensor that it made alive after its end, expected results only: no plan delivers it";
-  journal.say("retired", why);
-  path.stay_eager(why);
-  entry.follow(path);
+  entry.stay_eager(path, "retired",
+                   "the function keeps a tensor that it made alive after its end, expected results only: no plan delivers it", journal);
 }
 
 Flat CompiledFunction::Impl::run_plan(CallPath& path, CallRun& run, Replayer* replay) {
@@ -281,7 +255,7 @@ Flat CompiledFunction::Impl::run_trusted(CallEntry& entry, const Callee& callee,
   try {
     return run_plan(path, run, nullptr);
   } catch (const std::exception& e) {
-    note_failure(entry, path, run, e);
+    entry.note_failure(path, e, run.failed_by_itself(), journal);
     throw;
   }
 }
@@ -296,19 +270,18 @@ Flat CompiledFunction::Impl::run_replayed(CallEntry& entry, const Callee& callee
     return run_recorded(entry, callee, inputs, nullptr);
   }
   Stopwatch host;
-  auto observed = std::make_shared<Observed>();
-  const auto request = request_for(entry, callee, inputs, observed);
-  CallReplay replay(request, active, run, options.fail_on_recompile);
+  const auto request = request_for(entry, callee, inputs);
+  CallReplay replay(request, active, std::move(known), run, options.fail_on_recompile);
   Flat out;
   try {
     out = replay.run();
   } catch (const std::exception& e) {
-    if (replay.replayer().failed()) note_failure(entry, replay.path(), run, e);
-    if (replay.raw()) turn_aside(entry, replay, out, observed);
+    if (replay.replayer().failed()) entry.note_failure(replay.path(), e, run.failed_by_itself(), journal);
+    if (replay.raw()) turn_aside(entry, replay, out);
     throw;
   }
   if (!replay.followed()) {
-    turn_aside(entry, replay, out, std::move(observed));
+    turn_aside(entry, replay, out);
     return out;
   }
   auto& path = replay.path();
@@ -321,7 +294,7 @@ Flat CompiledFunction::Impl::run_replayed(CallEntry& entry, const Callee& callee
     if (keeps) note_kept(entry, path);
     return out;
   } catch (const std::exception& e) {
-    note_failure(entry, path, run, e);
+    entry.note_failure(path, e, run.failed_by_itself(), journal);
     throw;
   }
 }

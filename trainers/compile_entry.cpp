@@ -10,13 +10,8 @@ namespace tandem {
 namespace {
 
 /// Plans that run without their function must do what the function does.
-void retire(CallEntry& e, CallPath& path, const std::string& difference, Journal& journal) {
-  journal.shadow_steps++;
-  path.since_shadow = 0;
-  const auto why = "a shadow call no longer agrees with the plan (does the function depend on host state?): " + difference;
-  journal.say("retired", why);
-  path.stay_eager(why);
-  e.follow(path);
+std::string departed(const std::string& difference) {
+  return "a shadow call no longer agrees with the plan (does the function depend on host state?): " + difference;
 }
 
 void add(CallEntry& e, CallPath& path, RecordedCall now, const std::vector<std::size_t>& moved, const Options& options, Journal& journal,
@@ -33,7 +28,7 @@ void add(CallEntry& e, CallPath& path, RecordedCall now, const std::vector<std::
 
 CallPath* settle(CallEntry& e, RecordedCall now, const Options& options, Journal& journal, std::int64_t& next_id, CallPath* shadowed) {
   if (!now.recording.refusal.empty()) {
-    if (shadowed) retire(e, *shadowed, now.recording.refusal, journal);
+    if (shadowed) e.retire(*shadowed, departed(now.recording.refusal), journal);
     e.refuse(now.recording.refusal, now.final_refusal, journal);
     return nullptr;
   }
@@ -48,7 +43,7 @@ CallPath* settle(CallEntry& e, RecordedCall now, const Options& options, Journal
       if (trusted && !moved.empty()) d = "a number of the function is another than in the recorded calls";
       if (trusted && d.empty()) d = replaced(p->last.recording, now.recording);
       if (trusted && !d.empty()) {
-        retire(e, *p, d, journal);
+        e.retire(*p, departed(d), journal);
         return &*p;
       }
       add(e, *p, std::move(now), moved, options, journal, shadowed != nullptr);
@@ -57,7 +52,7 @@ CallPath* settle(CallEntry& e, RecordedCall now, const Options& options, Journal
     if (difference.empty()) difference = std::move(d);
   }
   if (trusted) {
-    retire(e, *shadowed, difference, journal);
+    e.retire(*shadowed, departed(difference), journal);
     return shadowed;
   }
   return e.make_path(std::move(now), difference, options.max_paths, "call", journal, next_id);

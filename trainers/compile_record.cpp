@@ -76,9 +76,7 @@ void RecordedCall::drop_data() {
 
 CallRecorder::CallRecorder(const RecordRequest& request)
     : request_(request), versions_(request.world.versions(request.inputs)), barriers_(request.inputs),
-      first_sequence_(autograd_sequence()) {
-  for (const auto& l : request_.world.leaves()) hooked_.push_back(has_hooks(l.tensor));
-}
+      first_sequence_(autograd_sequence()) {}
 
 std::unique_ptr<Recorder> CallRecorder::start(bool audit, bool data) {
   known_ = request_.world.known(request_.inputs);
@@ -114,7 +112,10 @@ RecordedCall CallRecorder::finish(Recorder& recorder, detail::Flat& flat) {
   if (!recorder.refused()) run_backwards();
   barriers_.lift(outputs());
   finish_graph();
-  if (request_.observed && !targets_.empty()) watch(flat.tensors, out_.differentiable, request_.observed);
+  if (!targets_.empty()) {
+    out_.observed = std::make_shared<Observed>();
+    watch(flat.tensors, out_.differentiable, out_.observed);
+  }
   return std::move(out_);
 }
 
@@ -136,7 +137,7 @@ void CallRecorder::look() {
   if (!found.host_code.empty()) return refuse(std::move(found.host_code));
   const auto& leaves = request_.world.leaves();
   for (std::size_t i = 0; i < leaves.size(); i++)
-    if (has_hooks(leaves[i].tensor) != bool(hooked_[i]))
+    if (has_hooks(leaves[i].tensor) != bool(request_.hooked[i]))
       return refuse("the function puts a gradient hook on '" + leaves[i].name + "' in each call, expected hooks from outside only");
   find_targets(found.leaves);
   for (std::size_t i = 0; i < outputs().size(); i++)

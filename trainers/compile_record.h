@@ -45,6 +45,7 @@ struct RecordedCall {
   std::vector<std::size_t> counts;             // see detail::Flat
   std::vector<Target> targets;
   std::vector<RecordedBackward> backwards;
+  std::shared_ptr<Observed> observed;  // is told what the caller's own backwards of this call bring; nullptr where none can
 
   std::size_t forward_end() const { return backwards.empty() ? recording.graph.nodes.size() : backwards.front().begin; }
   void drop_data();
@@ -57,12 +58,12 @@ struct RecordRequest {
   const detail::Callee& callee;
   ModuleTensors& world;
   const std::vector<at::Tensor>& inputs;
+  const std::vector<char>& hooked;  // per leaf, whether it had hooks before the call
   std::function<std::vector<TangentKey>(const Graph& forward)>
       wanted;                          // none for a forward: one backward, tangents laid out as the outputs
   std::vector<const Graph*> recorded;  // what these write is copied before; none: no data are kept
   bool fullgraph = false;              // a host read of what the function computes is an Error
   bool called = true;                  // the function runs in each call, so that what it keeps can be filled
-  std::shared_ptr<Observed> observed;  // is told what the caller's own backwards bring
 };
 
 /// Looks on at one call. Make it before the function runs; gradients of what it returns end at its inputs until finish().
@@ -99,7 +100,6 @@ class CallRecorder {
   const RecordRequest& request_;
   RecordedCall out_;
   std::vector<std::uint32_t> versions_;  // before the call, in the order of ModuleTensors::known()
-  std::vector<char> hooked_;
   Barriers barriers_;
   std::uint64_t first_sequence_;  // after the barriers' own
   std::vector<KnownTensor> known_;

@@ -19,10 +19,17 @@ std::vector<const Tape*> tapes_of(const std::vector<CallPath*>& paths) {
 
 }  // namespace
 
-CallReplay::CallReplay(const RecordRequest& request, const std::vector<CallPath*>& paths, CallRun& run, bool fail_on_recompile)
-    : request_(request), paths_(paths), call_(request),
+CallReplay::CallReplay(const RecordRequest& request, const std::vector<CallPath*>& paths, RunInputs known, CallRun& run,
+                       bool fail_on_recompile)
+    : request_(request), paths_(paths), known_(std::move(known)), call_(request),
       replayer_(
-          tapes_of(paths), [this, &run](const Tape& tape, RunInputs& known) { run.bind_known(*path_of(tape).plan, known); },
+          tapes_of(paths),
+          [this, &run](const Tape& tape, RunInputs& out) {
+            if (known_.storages.empty())
+              run.bind_known(*path_of(tape).plan, out);
+            else
+              out = std::exchange(known_, {});
+          },
           [this, &run](const Tape& tape, std::size_t first, std::size_t last) {
             run.run_parts(path_of(tape).plan, replayer_, first, last);
           },

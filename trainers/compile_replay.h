@@ -11,8 +11,9 @@ namespace tandem {
 
 class CallReplay {
  public:
-  /// `paths`: active ones, the likeliest first. `run`: does the parts of plans that the host waits for.
-  CallReplay(const RecordRequest& request, const std::vector<CallPath*>& paths, CallRun& run, bool fail_on_recompile);
+  /// `paths`: active ones, the likeliest first. `known`: what is known of its storages before the call. `run`: does the parts of plans that the host
+  /// waits for.
+  CallReplay(const RecordRequest& request, const std::vector<CallPath*>& paths, RunInputs known, CallRun& run, bool fail_on_recompile);
 
   /// Runs the function. Where it does what was recorded nothing is computed but what it waits for. Where it does something else the ops so far are
   /// run, and the same call goes on in eager, recorded; so it is where it reads memory that is not there, but called once more. Throws what it throws.
@@ -37,6 +38,7 @@ class CallReplay {
 
   const RecordRequest& request_;
   std::vector<CallPath*> paths_;
+  RunInputs known_;  // until it is taken
   CallRecorder call_;
   Replayer replayer_;
   bool refused_ = false, raw_ = false;

@@ -63,11 +63,7 @@ class CompiledStep {
   void drop_placeholder_gradients(World& world);
   void deliver_gradients(World& world, const Node* failed);
   void advance_versions(const StepContext& step, const DueBumps& due) const;
-  template <class F>
-  void for_each_node(F&& f) const;  // f(node, whether it ran) of all parts, after a failure
-  const Node* failed_node() const;
   std::size_t params_started() const;
-  std::uint32_t bumps_before(Role role, std::int32_t index, std::uint32_t by) const;
   at::Tensor value(ValueId Graph::*what);
 
   std::unique_ptr<RecordedStep> recorded_;  // its address stays: the tape points to it

@@ -1,6 +1,5 @@
 // What a compiled step leaves behind on the host: gradients, version counters, step counters; also when it failed in the middle.
 #include "autograd/key.h"
-#include "autograd/op.h"
 #include "autograd/placeholder.h"
 #include "trainers/compiled_step.h"
 
@@ -16,30 +15,7 @@ std::size_t param_of(const std::string& name) { return std::size_t(std::atoll(na
 
 }  // namespace
 
-template <class F>
-void CompiledStep::for_each_node(F&& f) const {
-  for (std::size_t part = 0; part < chain_.size(); part++) {
-    const auto& link = chain_[part];
-    const auto& calls = link.executor->index().nodes;
-    const auto failed = part == failed_part_ ? link.executor->failed_call() : -1;
-    for (std::size_t k = 0; k < calls.size(); k++)
-      for (auto n : calls[k]) f(link.plan->graph.nodes[n], part < failed_part_ || (part == failed_part_ && std::int64_t(k) < failed));
-  }
-}
-
-/// Generated kernels do not throw, so it is one node.
-const Node* CompiledStep::failed_node() const {
-  const auto& link = chain_[failed_part_];
-  const auto call = link.executor->failed_call();
-  return call < 0 ? nullptr : &link.plan->graph.nodes[link.executor->index().nodes[std::size_t(call)].front()];
-}
-
-bool CompiledStep::failed_by_itself() const {
-  const auto* node = failed_node();
-  if (!node) return true;
-  const auto* row = find_op(node->op);
-  return row && !may_throw(row->kind);
-}
+bool CompiledStep::failed_by_itself() const { return chain_.failed_by_itself(failed_part_); }
 
 /// Gradients that the plan has made go where backward would have put them; after a failure only those that were complete.
 void CompiledStep::deliver_gradients(World& world, const Node* failed) {
@@ -53,7 +29,7 @@ void CompiledStep::deliver_gradients(World& world, const Node* failed) {
       if (failed) {
         // Accumulated once the autograd node that made it is done; the failing node belongs to another one then.
         const Node* maker = nullptr;
-        for_each_node([&](const Node& n, bool ran) {
+        chain_.for_each_node(chain_.size(), failed_part_, [&](const Node& n, bool ran) {
           if (ran)
             for_each_value(n.results, [&](ValueId r) {
               if (r == v) maker = &n;
@@ -79,28 +55,14 @@ void CompiledStep::drop_placeholder_gradients(World& world) {
 std::size_t CompiledStep::params_started() const {
   std::size_t end = 0;  // one past the last parameter, by position, whose numbers were used
   const auto& scalars = chain_[failed_part_].plan->graph.scalars;
-  const auto* failed = failed_node();
-  for_each_node([&](const Node& n, bool ran) {
+  const auto* failed = chain_.failed_node(failed_part_);
+  chain_.for_each_node(chain_.size(), failed_part_, [&](const Node& n, bool ran) {
     for (const auto& a : n.args)
       if ((ran || &n == failed) && a.scalar >= 0 && of_update(scalars[std::size_t(a.scalar)].name))
         end = std::max(end, param_of(scalars[std::size_t(a.scalar)].name) + 1);
   });
   const auto& has_grad = recorded_->has_grad;
   return std::size_t(std::count(has_grad.begin(), has_grad.begin() + std::ptrdiff_t(end), true));
-}
-
-/// By how much a version counter has moved when a node fails: a write counts once its op is through.
-std::uint32_t CompiledStep::bumps_before(Role role, std::int32_t index, std::uint32_t by) const {
-  const auto& storages = recorded_->recording.graph.storages;
-  std::uint32_t all = 0, through = 0;
-  for_each_node([&](const Node& n, bool ran) {
-    for (auto s : n.writes) {
-      if (std::size_t(s) >= storages.size() || storages[std::size_t(s)].role != role || storages[std::size_t(s)].index != index) continue;
-      all++;
-      through += ran;
-    }
-  });
-  return through == all ? (all ? by : 0) : std::min(by, through);  // some kernels write without moving the counter
 }
 
 void CompiledStep::advance_versions(const StepContext& step, const DueBumps& due) const {
@@ -135,7 +97,7 @@ void CompiledStep::take_back_versions(const StepContext& step) const {
 }
 
 void CompiledStep::clean_up_failure(const StepContext& step) {
-  const auto* failed = failed_node();
+  const auto* failed = chain_.failed_node(failed_part_);
   if (!failed) return;
   SilenceScope quiet;
   if (level_ == Level::full) {
@@ -145,7 +107,9 @@ void CompiledStep::clean_up_failure(const StepContext& step) {
     if (step.kind.updates && step.kind.update_recorded && step.world.formula() && failed->side == Side::update)
       step.world.formula()->advance(recorded_->has_grad, params_started());
   }
-  advance_versions(step, [&](Role role, std::int32_t index, std::uint32_t by) { return bumps_before(role, index, by); });
+  advance_versions(step, [&](Role role, std::int32_t index, std::uint32_t by) {
+    return chain_.bumps_before(chain_.size(), failed_part_, role, index, by);
+  });
 }
 
 }  // namespace tandem

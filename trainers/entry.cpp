@@ -8,20 +8,15 @@ namespace tandem {
 namespace {
 
 /// A plan that runs without its closure must do what the closure does.
-void retire(Entry& e, Path& path, const std::string& difference, Journal& journal) {
-  journal.shadow_steps++;
-  path.since_shadow = 0;
-  const auto why = "a shadow step no longer agrees with the plan (does the loss function depend on host state?): " + difference;
-  journal.say("retired", why);
-  path.stay_eager(why);
-  e.follow(path);
+std::string departed(const std::string& difference) {
+  return "a shadow step no longer agrees with the plan (does the loss function depend on host state?): " + difference;
 }
 
 }  // namespace
 
 Path* settle(Entry& e, RecordedStep now, const Options& options, Journal& journal, std::int64_t& next_id, Path* shadowed) {
   if (!now.recording.refusal.empty()) {
-    if (shadowed) retire(e, *shadowed, now.recording.refusal, journal);
+    if (shadowed) e.retire(*shadowed, departed(now.recording.refusal), journal);
     e.refuse(now.recording.refusal, now.final_refusal, journal);
     return nullptr;
   }
@@ -37,7 +32,7 @@ Path* settle(Entry& e, RecordedStep now, const Options& options, Journal& journa
       const bool known = p->state == Path::State::active && std::includes(p->moved.begin(), p->moved.end(), moved.begin(), moved.end());
       if (trusted && d.empty()) d = replaced(p->step->recorded().recording, now.recording);
       if (shadowed && !d.empty()) {
-        retire(e, *p, d, journal);
+        e.retire(*p, departed(d), journal);
         return &*p;
       }
       known&& shadowed ? check_shadow(*p, std::move(now), options, journal) : add_recording(*p, std::move(now), moved, options, journal);
@@ -47,7 +42,7 @@ Path* settle(Entry& e, RecordedStep now, const Options& options, Journal& journa
     if (difference.empty()) difference = std::move(d);
   }
   if (shadowed && shadowed->step->level() == CompiledStep::Level::trusted) {
-    retire(e, *shadowed, difference, journal);
+    e.retire(*shadowed, departed(difference), journal);
     return shadowed;
   }
   return e.make_path(std::move(now), difference, options.max_paths, "step", journal, next_id);

@@ -15,22 +15,12 @@ namespace tandem {
 namespace {
 
 void count(PlanReport& r, const Plan& plan) {
-  for (const auto& n : plan.graph.nodes) {
+  for (const auto& n : plan.graph.nodes)
     (n.side == Side::forward ? r.nodes_forward : n.side == Side::backward ? r.nodes_backward : r.nodes_update)++;
-    r.nodes_folded += n.folded;
-  }
-  for (const auto& c : plan.program.calls) {
-    r.nodes_skipped += c.kind == Call::Kind::view;
-    r.launches += std::int64_t(c.launches.size());
-    r.library_calls += c.kind == Call::Kind::library;
-    r.barriers += c.kind == Call::Kind::library || c.kind == Call::Kind::kernel;
-  }
-  r.groups += std::int64_t(plan.partition.groups.size());
   r.saved_bytes += plan.partition.saved_bytes;
   r.recomputed_nodes += std::int64_t(plan.partition.recomputed.size());
   r.recomputed_bytes += plan.partition.recomputed_bytes;
-  r.arena_bytes += plan.memory.arena_bytes;
-  r.kernels += std::int64_t(plan.program.kernels.size());
+  add_plan(r, plan);
 }
 
 /// What a plan is made of, over all of its parts.
@@ -45,10 +35,7 @@ void describe(PlanReport& r, const RecordedStep& recorded, const Parts& parts, c
     if (const auto& module = chain[i].executor->module()) r.compiler = module->compiled_by;
     const auto& part = parts.parts[i];
     if (part.host) {
-      const auto node = tandem::describe(recorded.recording.graph.nodes[part.begin]);
-      r.breaks.push_back(
-          {node, fmt::format("the host reads what {} gives: the step runs up to here first, and hands {} bytes on from part to part", node,
-                             chain.carried_bytes())});
+      r.breaks.push_back(break_at(recorded.recording.graph.nodes[part.begin], "step", chain.carried_bytes()));
       continue;
     }
     count(r, plan);

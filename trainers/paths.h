@@ -1,11 +1,13 @@
 // What one signature's steps, or calls, did so far: the paths that they took. TrainStep and compile() differ in what a recording and a plan are.
 #pragma once
 
+#include "autograd/support/sentence.h"
 #include "runtime/guards.h"
 #include "trainers/journal.h"
 
 #include <algorithm>
 #include <list>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -76,6 +78,30 @@ struct Paths {
   /// A path has become eager: without another that is active all of its steps are.
   void follow(const P& path) {
     if (!has_active()) eager_reason = path.reason;
+  }
+
+  void stay_eager(P& path, const std::string& kind, const std::string& why, Journal& journal) {
+    journal.say(kind, why);
+    path.stay_eager(why);
+    follow(path);
+  }
+
+  /// A shadow step, or call, has found that the plan no longer does what the caller's code does.
+  void retire(P& path, const std::string& why, Journal& journal) {
+    journal.shadow_steps++;
+    path.since_shadow = 0;
+    stay_eager(path, "retired", why, journal);
+  }
+
+  /// An index out of range is the caller's; what eager would not throw is the plan's. `by_itself`: an op failed that never does for what a caller does.
+  void note_failure(P& path, const std::exception& e, bool by_itself, Journal& journal) {
+    constexpr int most = 2;
+    const bool out_of_memory = dynamic_cast<const c10::OutOfMemoryError*>(&e) || dynamic_cast<const std::bad_alloc*>(&e);
+    if ((!out_of_memory && !by_itself) || ++path.failures < most) return;
+    const auto times = " failed " + std::to_string(most) + " times: " + sentence_of(e);
+    journal.say("retired", "plan " + std::to_string(path.report.id) + times);
+    path.stay_eager("its plan" + times);
+    follow(path);
   }
 
   void refuse(const std::string& refusal, bool for_good, Journal& journal) {

@@ -16,6 +16,25 @@ jit::Settings jit_of(const Options& o) {
   return settings;
 }
 
+void add_plan(PlanReport& r, const Plan& plan) {
+  for (const auto& n : plan.graph.nodes) r.nodes_folded += n.folded;
+  for (const auto& c : plan.program.calls) {
+    r.nodes_skipped += c.kind == Call::Kind::view;
+    r.launches += std::int64_t(c.launches.size());
+    r.library_calls += c.kind == Call::Kind::library;
+    r.barriers += c.kind == Call::Kind::library || c.kind == Call::Kind::kernel;
+  }
+  r.groups += std::int64_t(plan.partition.groups.size());
+  r.arena_bytes += plan.memory.arena_bytes;
+  r.kernels += std::int64_t(plan.program.kernels.size());
+}
+
+GraphBreak break_at(const Node& node, const char* unit, std::int64_t carried_bytes) {
+  const auto name = describe(node);
+  return {name, fmt::format("the host reads what {} gives: the {} runs up to here first, and hands {} bytes on from part to part", name,
+                            unit, carried_bytes)};
+}
+
 void write_problem(const Problem& problem, const Options& options, std::int64_t plan, const char* unit, Journal& journal) {
   constexpr std::size_t report_problem_bytes = 1 << 20, max_problems = 8;
   auto text = print(problem);

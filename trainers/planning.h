@@ -15,6 +15,11 @@ constexpr std::int64_t first_shadow = 16;  // compiled steps before the first sh
 PlanSwitches switches_of(const Options& options);
 jit::Settings jit_of(const Options& options);
 
+/// Adds what one plan is made of to the report: nodes folded and skipped, calls, kernels, memory.
+void add_plan(PlanReport& report, const Plan& plan);
+/// The host read of a node between two parts. `unit`: a step or a call.
+GraphBreak break_at(const Node& node, const char* unit, std::int64_t carried_bytes);
+
 /// Into Options::problem_dir, if that is set, and into the report. `unit`: what the journal counts, for the file's name.
 void write_problem(const Problem& problem, const Options& options, std::int64_t plan, const char* unit, Journal& journal);
 

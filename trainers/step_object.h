@@ -35,7 +35,6 @@ struct TrainStep::Impl {
   StepResult take_recording(Entry& entry, RecordingWatch& watch, EagerResult& eager, const StepKind& kind, Path* shadowed);
   void name_numbers(RecordedStep& step, const std::vector<Number>& numbers, const StepKind& kind);
   void adopt_leaves(Recorder& recorder, EagerResult& eager);
-  void note_plan_failure(Entry& entry, Path& path, const std::exception& e);
   void update_alone();
 
   bool drops_gradients(const StepKind& kind) const { return !whole && kind.first_micro && options.zero_grad_to_none; }

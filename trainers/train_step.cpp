@@ -1,6 +1,5 @@
 #include "autograd/key.h"
 #include "autograd/placeholder.h"
-#include "autograd/support/sentence.h"
 #include "tandem/tandem.h"
 #include "trainers/step_object.h"
 
@@ -186,7 +185,7 @@ StepResult TrainStep::Impl::run_plan(Entry& entry, Path& path, const StepContext
   try {
     result = delivers ? path.step->run(step) : path.step->run_nodes(step);
   } catch (const std::exception& e) {
-    note_plan_failure(entry, path, e);
+    entry.note_failure(path, e, path.step->failed_by_itself(), journal);
     throw;
   }
   if (!delivers) {
@@ -200,17 +199,6 @@ StepResult TrainStep::Impl::run_plan(Entry& entry, Path& path, const StepContext
   latest_path = &path;
   if (step.kind.updates && !step.kind.update_recorded) update_alone();
   return result;
-}
-
-/// An index out of range is the caller's; what eager would not throw is the plan's.
-void TrainStep::Impl::note_plan_failure(Entry& entry, Path& path, const std::exception& e) {
-  constexpr int most = 2;
-  const bool out_of_memory = dynamic_cast<const c10::OutOfMemoryError*>(&e) || dynamic_cast<const std::bad_alloc*>(&e);
-  if (!out_of_memory && !path.step->failed_by_itself()) return;
-  if (++path.failures < most) return;
-  journal.say("retired", fmt::format("plan {} failed {} times: {}", path.report.id, most, sentence_of(e)));
-  path.stay_eager(fmt::format("its plan failed {} times: {}", most, sentence_of(e)));
-  entry.follow(path);
 }
 
 /// What the host has done cannot be done twice, and it cannot go on without the data: the step ends where eager would stand.
@@ -259,7 +247,7 @@ StepResult TrainStep::Impl::run_replayed(Entry& entry, const World::Present& pre
     eager = runner.run(*present.inputs, kind, &watch);
     if (!eager.stopped) watch.step_returned(eager);
   } catch (const std::exception& e) {
-    if (watch.replayer().failed()) note_plan_failure(entry, watch.path(), e);
+    if (watch.replayer().failed()) entry.note_failure(watch.path(), e, watch.path().step->failed_by_itself(), journal);
     if (watch.replayer().diverged() || watch.replayer().failed() || watch.refused()) throw;
     if (is_placeholder_read(e) && !whole && watch.replayer().parts_run() == 0) {
       watch.replayer().unveil();
