@@ -9,12 +9,10 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <c10/util/Backtrace.h>
-
 #include <algorithm>
-#include <sstream>
 
 namespace tandem {
+
 Recorder::Recorder(const std::vector<KnownTensor>& known, bool audit) : audit_(audit) {
   recording_.graph.made_by = "capture";
   first_sequence_ = std::int64_t(at::sequence_number::peek());
@@ -31,19 +29,6 @@ void Recorder::know(const KnownTensor& k) {
 }
 
 namespace {
-
-/// Where in the caller's program we are, as far as its symbols tell: "" or ", called from f(...)".
-std::string user_frame() {
-  std::istringstream frames(c10::get_backtrace(/*frames_to_skip=*/0, /*maximum_number_of_frames=*/128, /*skip_python_frames=*/true));
-  for (std::string line; std::getline(frames, line);) {
-    const auto begin = line.find(": "), end = line.rfind(" + 0x");
-    if (begin == std::string::npos || end == std::string::npos || end <= begin) continue;
-    const auto name = line.substr(begin + 2, end - begin - 2);
-    const bool ours = name.rfind("tandem::", 0) == 0 || name.rfind("<unknown", 0) == 0;
-    if (!ours && line.find("libtorch") == std::string::npos && line.find("libc10") == std::string::npos) return ", called from " + name;
-  }
-  return "";
-}
 
 /// The tensor objects on top of the stack; nullptr for what is none.
 std::vector<const c10::TensorImpl*> objects(const torch::jit::Stack& stack, std::size_t first) {
@@ -254,11 +239,7 @@ void Recorder::on_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, to
   if (schema.arguments().size() != node.args.size()) throw InternalError(describe(node) + " disagrees with its schema");
   for (std::size_t k = out; k < stack.size() && !refused(); k++) node.results.push_back(record(stack[k], node, false));
   if (refused()) return;
-  if (node.effects.host_read && forbids_reads_)
-    throw Error("Options::fullgraph: expected a step in which the host reads nothing that it computes, found " + describe(node) +
-                user_frame());
-  if (node.effects.host_read)  // another number in each step is no other step
-    for (auto& r : node.results) r.constant = None{};
+  if (node.effects.host_read) note_read(node);
   for_each_value(node.results, [&](ValueId v) {
     auto& k = known_[graph.values[v].storage];
     if (k.producer < 0 || std::binary_search(node.writes.begin(), node.writes.end(), graph.values[v].storage)) k.producer = node.id;
@@ -271,6 +252,17 @@ void Recorder::on_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, to
   }
   graph.nodes.push_back(std::move(node));
   note_returned(given, stack);
+}
+
+void Recorder::note_read(Node& node) {
+  auto stack = call_stack();
+  if (forbids_reads_) {
+    const auto site = call_site(stack);
+    throw Error("Options::fullgraph: expected a step in which the host reads nothing that it computes, found " + describe(node) +
+                (site.empty() ? "" : ", called from " + site));
+  }
+  recording_.read_at.emplace(node.id, std::move(stack));
+  for (auto& r : node.results) r.constant = None{};  // another number in each step is no other step
 }
 
 ValueId Recorder::value_of(const at::Tensor& t, const std::string& what) {

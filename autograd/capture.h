@@ -3,10 +3,12 @@
 
 #include "autograd/graph.h"
 #include "autograd/key.h"
+#include "autograd/support/call_site.h"
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Storage.h>
 
+#include <map>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -51,14 +53,15 @@ struct Recording {
   std::size_t forward_end = 0;   // nodes when the closure returned
   std::size_t first_update = 0;  // node at which the optimizer's step began
   std::vector<CapturedStorage> captured;
-  std::vector<WeakStorage> storages;  // by StorageId
-  bool generator_moved = false;       // by hand, or by another thread, in a step that draws no random number itself
-  std::vector<Alive> alive;           // ascending
-  std::vector<Returned> returned;     // ascending
-  std::vector<double> memory;         // live bytes of what the step made, after each node; empty without audit
-  std::vector<std::uint64_t> hashes;  // per node, of the storages of its results after it ran; empty without audit, 0 where unknown
-  std::vector<c10::Storage> outside;  // by StorageId, those that are not internal; empty unless copies were asked for
-  std::vector<c10::Storage> before;   // the same from before the step: copies of those that it writes
+  std::vector<WeakStorage> storages;    // by StorageId
+  bool generator_moved = false;         // by hand, or by another thread, in a step that draws no random number itself
+  std::vector<Alive> alive;             // ascending
+  std::vector<Returned> returned;       // ascending
+  std::map<NodeId, CallStack> read_at;  // where the host's code reads a number
+  std::vector<double> memory;           // live bytes of what the step made, after each node; empty without audit
+  std::vector<std::uint64_t> hashes;    // per node, of the storages of its results after it ran; empty without audit, 0 where unknown
+  std::vector<c10::Storage> outside;    // by StorageId, those that are not internal; empty unless copies were asked for
+  std::vector<c10::Storage> before;     // the same from before the step: copies of those that it writes
 };
 
 /// What a replay knows when it stops: the nodes that the host's calls matched, and the storages that stand for the graph's.
@@ -118,6 +121,7 @@ class Recorder : public OpListener {
   Side side_now();
   void note_alive();
   void note_factory(const Node& node);
+  void note_read(Node& node);
   void note_returned(const std::vector<const c10::TensorImpl*>& given, const torch::jit::Stack& stack);
   void find_host_made(StorageId id);
 

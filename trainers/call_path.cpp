@@ -27,7 +27,7 @@ void describe(PlanReport& r, CallPlan& plan) {
     const auto& part = *chain[i].plan;
     const bool forward = i < plan.forwards();
     if (forward && plan.parts().parts[i].host) {
-      r.breaks.push_back(break_at(plan.captured().nodes[plan.parts().parts[i].begin], "call", chain.carried_bytes()));
+      r.breaks.push_back(break_at(plan.call().recording, plan.parts().parts[i].begin, "call", chain.carried_bytes()));
       continue;
     }
     (forward ? r.nodes_forward : r.nodes_backward) += std::int64_t(part.graph.nodes.size());

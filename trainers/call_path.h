@@ -15,7 +15,7 @@ struct CallPath : PathState {
   std::shared_ptr<CallPlan> plan;
   std::vector<TangentKey> wanted;                                                    // backwards to record; empty: one with all tangents
   std::vector<std::shared_ptr<Observed>> observed = {std::make_shared<Observed>()};  // of the plan's own backwards, then of recorded calls
-  int relearned = 0, kept = 0;  // kept: calls after which the function held something that no plan delivers
+  int relearned = 0;
 
   void stay_eager(std::string why);
 };

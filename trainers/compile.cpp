@@ -52,7 +52,6 @@ struct CompiledFunction::Impl {
   Flat run_plan(CallPath& path, CallRun& run, Replayer* replay);
   CallPath* take_recording(CallEntry& entry, RecordedCall call, CallPath* shadowed);
   void turn_aside(CallEntry& entry, CallReplay& replay, Flat& out);
-  void note_kept(CallEntry& entry, CallPath& path);
   Report report();
 
   Options options;
@@ -225,14 +224,6 @@ void CompiledFunction::Impl::turn_aside(CallEntry& entry, CallReplay& replay, Fl
   for (auto& p : entry.paths) p.stay_eager(entry.eager_reason);
 }
 
-/// What the function keeps was computed beside the plan: where it does so again and again eager is faster.
-void CompiledFunction::Impl::note_kept(CallEntry& entry, CallPath& path) {
-  constexpr int patience = 3;
-  if (++path.kept < patience) return;
-  entry.stay_eager(path, "retired",
-                   "the function keeps a tensor that it made alive after its end, expected results only: no plan delivers it", journal);
-}
-
 Flat CompiledFunction::Impl::run_plan(CallPath& path, CallRun& run, Replayer* replay) {
   Flat out;
   out.counts = path.plan->call().counts;
@@ -291,7 +282,7 @@ Flat CompiledFunction::Impl::run_replayed(CallEntry& entry, const Callee& callee
   entry.followed++;
   try {
     out = run_plan(path, run, &replay.replayer());
-    if (keeps) note_kept(entry, path);
+    if (keeps) entry.note_kept(path, "call", journal);
     return out;
   } catch (const std::exception& e) {
     entry.note_failure(path, e, run.failed_by_itself(), journal);

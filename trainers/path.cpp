@@ -35,7 +35,7 @@ void describe(PlanReport& r, const RecordedStep& recorded, const Parts& parts, c
     if (const auto& module = chain[i].executor->module()) r.compiler = module->compiled_by;
     const auto& part = parts.parts[i];
     if (part.host) {
-      r.breaks.push_back(break_at(recorded.recording.graph.nodes[part.begin], "step", chain.carried_bytes()));
+      r.breaks.push_back(break_at(recorded.recording, part.begin, "step", chain.carried_bytes()));
       continue;
     }
     count(r, plan);

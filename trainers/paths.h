@@ -17,9 +17,9 @@ namespace tandem {
 struct PathState {
   enum class State : std::uint8_t { recording, active, eager };
   State state = State::recording;
-  std::string reason;              // why it is not active
-  std::vector<std::size_t> moved;  // numbers that were not the same in all recordings, ascending
-  int recordings = 0, failures = 0;
+  std::string reason;                          // why it is not active
+  std::vector<std::size_t> moved;              // numbers that were not the same in all recordings, ascending
+  int recordings = 0, failures = 0, kept = 0;  // kept: runs after which the host held something that the plan does not deliver
   std::int64_t since_shadow = 0, shadow_period = 0, used = 0;
   int measured_runs = 0;  // the first runs of a plan are timed call by call
   Latest replay_us, guard_us;
@@ -102,6 +102,17 @@ struct Paths {
     journal.say("retired", "plan " + std::to_string(path.report.id) + times);
     path.stay_eager("its plan" + times);
     follow(path);
+  }
+
+  /// What the host has kept was computed beside the plan: where it does so again and again, and no recording shows it, eager is faster. `unit`: a step or
+  /// a call.
+  void note_kept(P& path, const std::string& unit, Journal& journal) {
+    constexpr int patience = 3, often = 4;
+    journal.say("path", "the host keeps a tensor of this " + unit + " that the plan does not deliver: it was computed beside the plan");
+    if (++path.kept < patience || path.kept * often < path.report.steps) return;
+    stay_eager(path, "retired",
+               "the host keeps a tensor that the " + unit + " made alive after its end, expected what it returns only: no plan delivers it",
+               journal);
   }
 
   void refuse(const std::string& refusal, bool for_good, Journal& journal) {

@@ -29,10 +29,14 @@ void add_plan(PlanReport& r, const Plan& plan) {
   r.kernels += std::int64_t(plan.program.kernels.size());
 }
 
-GraphBreak break_at(const Node& node, const char* unit, std::int64_t carried_bytes) {
-  const auto name = describe(node);
-  return {name, fmt::format("the host reads what {} gives: the {} runs up to here first, and hands {} bytes on from part to part", name,
-                            unit, carried_bytes)};
+GraphBreak break_at(const Recording& recording, std::size_t node, const char* unit, std::int64_t carried_bytes) {
+  const auto& n = recording.graph.nodes[node];
+  const auto name = describe(n);
+  const auto at = recording.read_at.find(n.id);
+  return {name,
+          fmt::format("the host reads what {} gives: the {} runs up to here first, and hands {} bytes on from part to part", name, unit,
+                      carried_bytes),
+          at == recording.read_at.end() ? "" : call_site(at->second)};
 }
 
 void write_problem(const Problem& problem, const Options& options, std::int64_t plan, const char* unit, Journal& journal) {

@@ -72,7 +72,7 @@ void plan_text(Text& t, const PlanReport& p) {
     t.line("    replay    {}{}{}{}; {} host ops in {:.1f} us, guards {:.1f} us, {} run-time numbers", p.replay,
            p.replay_reason.empty() ? "" : " (", p.replay_reason, p.replay_reason.empty() ? "" : ")", p.host_ops, p.replay_us, p.guard_us,
            p.run_time_numbers);
-  for (const GraphBreak& b : p.breaks) t.line("    break     {}", b.sentence);
+  for (const GraphBreak& b : p.breaks) t.line("    break     {}{}{}", b.sentence, b.place.empty() ? "" : "; read by ", b.place);
   t.line("    cost      record {:.3f} ms, compile {:.3f} ms, check {:.3f} ms", p.record_ms, p.compile_ms, p.check_ms);
   t.line("    check     {}", p.active || p.max_error_ratio > 0 ? error_words(p.max_error_ratio) : "no figure");
 }
@@ -81,7 +81,7 @@ Json plan_json(const PlanReport& p) {
   Json nodes = Json::array();
   for (const NodeTime& n : p.nodes) nodes.push_back({{"node", n.node}, {"side", n.side}, {"us", n.us}});
   Json breaks = Json::array();
-  for (const GraphBreak& b : p.breaks) breaks.push_back({{"node", b.node}, {"sentence", b.sentence}});
+  for (const GraphBreak& b : p.breaks) breaks.push_back({{"node", b.node}, {"sentence", b.sentence}, {"place", b.place}});
   return {{"id", p.id},
           {"guard", p.guard},
           {"active", p.active},

@@ -3,7 +3,9 @@
 
 #include "trainers/watch.h"
 
+#include <atomic>
 #include <list>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -40,6 +42,17 @@ struct TrainStep::Impl {
   bool drops_gradients(const StepKind& kind) const { return !whole && kind.first_micro && options.zero_grad_to_none; }
   Signature signature_of(const World::Present& present, const StepKind& kind);
   std::string unsupported(const Signature& signature) const;
+
+  /// One step at a time, on a thread and in an object. Throws Error otherwise.
+  class Running {
+   public:
+    explicit Running(Impl& step);
+    ~Running();
+
+   private:
+    Impl& step_;
+    std::unique_lock<std::recursive_mutex> lock_;
+  };
   bool make_room();
   Entry* entry_for(const Signature& signature);
 
@@ -58,6 +71,8 @@ struct TrainStep::Impl {
   int adoptions = 0;
   std::int64_t pushed_out = 0;  // entries that went before they came to a plan
   Journal journal;
+  std::atomic<bool> busy = false;
+  std::recursive_mutex reporting;  // a report waits for the step of another thread, not for that of its own
 };
 
 }  // namespace tandem

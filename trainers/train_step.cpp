@@ -16,15 +16,18 @@ namespace {
 constexpr int measured_runs = 8;
 thread_local bool step_is_running = false;
 
-struct RunningScope {
-  RunningScope() {
-    if (step_is_running) throw Error("step: expected one step at a time on a thread, found a step called inside another");
-    step_is_running = true;
-  }
-  ~RunningScope() { step_is_running = false; }
-};
-
 }  // namespace
+
+TrainStep::Impl::Running::Running(Impl& step) : step_(step) {
+  if (step_is_running) throw Error("step: expected one step at a time on a thread, found a step called inside another");
+  if (step_.busy.exchange(true)) throw Error("step: expected one thread at a time in a step object, found another one inside");
+  step_is_running = true;
+  lock_ = std::unique_lock(step_.reporting);
+}
+TrainStep::Impl::Running::~Running() {
+  step_is_running = false;
+  step_.busy = false;
+}
 
 TrainStep::Impl::Impl(std::shared_ptr<torch::nn::Module> model, torch::optim::Optimizer* optimizer, std::vector<detail::LossFunction> l,
                       Options o)
@@ -49,7 +52,7 @@ void TrainStep::Impl::check_inputs(const detail::Inputs& inputs) const {
 
 StepResult TrainStep::Impl::run(const detail::Inputs& inputs) {
   check_inputs(inputs);
-  RunningScope running;
+  const Running running(*this);
   Stopwatch watch;
   journal.next_step();
   world.refresh();
@@ -78,7 +81,7 @@ StepResult TrainStep::Impl::run_lbfgs(const detail::Inputs& inputs, const StepKi
 
 bool TrainStep::Impl::flush() {
   if (micro == 0) return false;
-  RunningScope running;
+  const Running running(*this);
   world.refresh();
   runner.clip();
   world.optimizer().step();
@@ -188,15 +191,14 @@ StepResult TrainStep::Impl::run_plan(Entry& entry, Path& path, const StepContext
     entry.note_failure(path, e, path.step->failed_by_itself(), journal);
     throw;
   }
-  if (!delivers) {
-    journal.say("path",
-                "the host keeps a tensor of this step that the plan does not deliver: the step ran node by node, the next one is recorded");
-    entry.record_next = true;
-  }
   path.measured_runs += measure;
   path.report.steps++;
   path.used = journal.steps;
   latest_path = &path;
+  if (!delivers) {
+    entry.record_next = true;
+    entry.note_kept(path, "step", journal);
+  }
   if (step.kind.updates && !step.kind.update_recorded) update_alone();
   return result;
 }
@@ -246,6 +248,7 @@ StepResult TrainStep::Impl::run_replayed(Entry& entry, const World::Present& pre
   try {
     eager = runner.run(*present.inputs, kind, &watch);
     if (!eager.stopped) watch.step_returned(eager);
+    eager.look = {};  // leaves that the step has made go with it
   } catch (const std::exception& e) {
     if (watch.replayer().failed()) entry.note_failure(watch.path(), e, watch.path().step->failed_by_itself(), journal);
     if (watch.replayer().diverged() || watch.replayer().failed() || watch.refused()) throw;
@@ -294,7 +297,10 @@ TrainStep::~TrainStep() = default;
 
 StepResult TrainStep::run(const detail::Inputs& inputs) { return impl_->run(inputs); }
 bool TrainStep::flush() { return impl_->flush(); }
-Report TrainStep::report() const { return impl_->report(); }
+Report TrainStep::report() const {
+  const std::lock_guard lock(impl_->reporting);
+  return impl_->report();
+}
 
 const char* version() { return TANDEM_VERSION; }
 

@@ -85,5 +85,41 @@ TEST(ReplayTensors, AWriteThroughAReturnedArgumentIsInBothGradients) {
   both.steps(3, batch);
 }
 
+TEST(ReplayTensors, ALeafThatTheStepMakesGoesWithItAtLevelFull) {
+  auto options = watched();
+  options.replay = Replay::full;
+  Lockstep lockstep(toys([](Counted& net, const at::Tensor& x) {
+                      const auto points = x.detach().requires_grad_(true);  // its gradient is nobody's
+                      const auto u = net.line(points).tanh();
+                      return u + torch::autograd::grad({u.sum()}, {points}, {}, true, true)[0].slice(1, 0, 4);
+                    }),
+                    options);
+  int compiled = 0;
+  for (int i = 0; i < 9; i++) compiled += lockstep.step(batch(std::uint64_t(i))).compiled;
+  EXPECT_EQ(compiled, 6) << lockstep.report().to_string();
+  for (const auto& e : lockstep.report().events) EXPECT_NE(e.kind, "path") << e.sentence;
+}
+
+TEST(ReplayTensors, WhatTheHostKeepsAndNoRecordingShowsIsEagersInTheEnd) {
+  std::vector<std::shared_ptr<int>> calls;
+  Lockstep lockstep([&] {
+    auto count = std::make_shared<int>(0);
+    auto kept = std::make_shared<at::Tensor>();
+    calls.push_back(count);
+    return toys([count, kept](Counted& net, const at::Tensor& x) {
+      const auto h = net.line(x).tanh();
+      // Not in the steps that are recorded: three at first, then each one behind a step that has kept it.
+      *kept = *count >= 3 && *count % 2 == 1 ? h.detach().mul(2) : at::Tensor();
+      if (*count % 2 == 0 || *count < 3) h.detach().mul(2);
+      ++*count;
+      return h;
+    })();
+  });
+  for (int i = 0; i < 12; i++) lockstep.step(batch(std::uint64_t(i)));
+  EXPECT_FALSE(lockstep.report().active);
+  EXPECT_NE(lockstep.report().reason.find("the host keeps a tensor that the step made alive after its end"), std::string::npos)
+      << lockstep.report().to_string();
+}
+
 }  // namespace
 }  // namespace tandem::test

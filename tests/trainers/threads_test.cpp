@@ -3,6 +3,7 @@
 
 #include <torch/nn/utils/clip_grad.h>
 
+#include <future>
 #include <thread>
 
 namespace tandem {
@@ -184,6 +185,43 @@ TEST(Threads, AFunctionIsRecordedAndCalledBySeveralThreadsAtOnce) {
   };
   at_once({work(3), work(3), work(5)});
   EXPECT_EQ(test::active_plans(f.report()), 2) << f.report().to_string();
+}
+
+TEST(Threads, ASecondThreadInAStepObjectIsAnErrorAndAReportWaits) {
+  auto net = std::make_shared<Net>();
+  torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.05));
+  std::promise<void> inside, go_on;
+  bool waits = false;
+  TrainStep step(
+      net, optimizer,
+      [&](const at::Tensor& x) {
+        if (std::exchange(waits, false)) {
+          inside.set_value();
+          go_on.get_future().wait();
+        }
+        return net->forward(x).square().mean();
+      },
+      as_tested(often));
+  for (int i = 0; i < 5; i++) step(batch(i));
+  waits = true;
+  std::thread first([&] { step(batch(5)); });
+  inside.get_future().wait();
+  Inputs before;
+  for (const auto& p : net->parameters()) before.push_back(p.detach().clone());
+  std::string sentence;
+  try {
+    step(batch(6));
+  } catch (const Error& e) {
+    sentence = e.what();
+  }
+  EXPECT_EQ(sentence, "step: expected one thread at a time in a step object, found another one inside");
+  for (std::size_t p = 0; p < before.size(); p++) EXPECT_EQ(difference(net->parameters()[p].detach(), before[p]), "");
+  auto report = std::async(std::launch::async, [&] { return step.report().steps; });
+  EXPECT_EQ(report.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+  go_on.set_value();
+  first.join();
+  EXPECT_EQ(report.get(), 6);
+  EXPECT_TRUE(step(batch(6)).compiled);
 }
 
 }  // namespace

@@ -30,6 +30,7 @@ struct NodeTime {
 struct GraphBreak {
   std::string node;      ///< "node 12 aten::_local_scalar_dense (forward)"
   std::string sentence;  ///< what was read, and what it costs
+  std::string place;     ///< the caller's code that reads: "user::loss(at::Tensor) at loss.cpp:16", as far as debug information tells
 };
 
 /// What is known of one plan (one combination of shapes, flags and optimizer formula).

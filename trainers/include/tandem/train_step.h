@@ -31,6 +31,8 @@ struct StepResult {
 ///
 /// The loss function is called in each step: its ops are compared with the recorded ones and not computed, so that host state (a member, a branch, a
 /// loop count, a number that changes) does what it does in eager. It may read a number that the step computes: the plan is cut there.
+///
+/// Steps of several objects may run beside each other. One object is stepped by one thread at a time, whichever that is; report() waits for it.
 class TrainStep {
  public:
   /// `model`: a ModuleHolder, a shared_ptr to a Module or a Module&. `loss`: a callable of 0 to 8 tensors that returns the loss (one element,
