@@ -38,7 +38,8 @@ std::vector<const c10::TensorImpl*> objects(const torch::jit::Stack& stack, std:
   return out;
 }
 
-bool may_read_on_host(const c10::OperatorHandle& op) {
+bool may_read_on_host(const c10::OperatorHandle& op, const OpRow* row) {
+  if (row && row->kind == Kind::ragged) return true;
   if (op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output)) return true;
   const auto& returns = op.schema().returns();
   return std::any_of(returns.begin(), returns.end(), [](const c10::Argument& r) {
@@ -55,6 +56,7 @@ void Recorder::end_forward() {
 }
 
 void Recorder::refuse(std::string sentence) {
+  seals_.open_all();
   if (recording_.refusal.empty()) recording_.refusal = std::move(sentence);
 }
 
@@ -175,6 +177,7 @@ bool Recorder::reads_on_host(const c10::OperatorHandle& op, const Node& node, co
     if (!stack[k].isTensor() && !stack[k].isTensorList() && !stack[k].isNone()) return true;
   // Reads at integer positions have the positions' sizes; only masks make sizes depend on values.
   const auto* row = find_op(node.op);
+  if (row && row->kind == Kind::ragged) return true;
   const auto read = node.args.empty() || node.args[0].values.empty() ? -1 : node.args[0].values[0];
   bool masked = !row || row->kind != Kind::gather;
   for_each_value(node.args, [&](ValueId v) {
@@ -225,8 +228,12 @@ void Recorder::on_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, to
   const auto first = stack.size() - schema.arguments().size();
   for (std::size_t i = first; i < stack.size(); i++) node.args.push_back(record(stack[i], node, true));
   const auto given = objects(stack, first);
-  if (audit_) audit_before(node);
-  const bool may_read = may_read_on_host(op);
+  if (audit_) {
+    audit_before(node);
+    open_seals(node);
+  }
+  const bool pointed = pointers_ && pointers_->count({node.id, node.op});
+  const bool may_read = pointed || may_read_on_host(op, row);
   if (may_read) note_alive();
 
   redispatch(op, keys, stack);
@@ -234,7 +241,7 @@ void Recorder::on_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, to
   add_writes(schema, node);
   for (auto s : node.writes) known_[s].version++;
   const auto out = stack.size() - schema.returns().size();
-  node.effects.host_read = reads_on_host(op, node, stack, out);
+  node.effects.host_read = pointed || reads_on_host(op, node, stack, out);
   if (may_read && !node.effects.host_read) recording_.alive.pop_back();
   if (schema.arguments().size() != node.args.size()) throw InternalError(describe(node) + " disagrees with its schema");
   for (std::size_t k = out; k < stack.size() && !refused(); k++) node.results.push_back(record(stack[k], node, false));
@@ -251,16 +258,19 @@ void Recorder::on_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, to
     measure_memory(node);
   }
   graph.nodes.push_back(std::move(node));
+  if (audit_) seal(graph.nodes.back());
   note_returned(given, stack);
+}
+
+void Recorder::forbid(const std::string& what, const CallStack& stack) {
+  const auto site = call_site(stack);
+  throw Error("Options::fullgraph: expected a step in which the host reads nothing that it computes, found " + what +
+              (site.empty() ? "" : ", called from " + site));
 }
 
 void Recorder::note_read(Node& node) {
   auto stack = call_stack();
-  if (forbids_reads_) {
-    const auto site = call_site(stack);
-    throw Error("Options::fullgraph: expected a step in which the host reads nothing that it computes, found " + describe(node) +
-                (site.empty() ? "" : ", called from " + site));
-  }
+  if (forbids_reads_) forbid(describe(node), stack);
   recording_.read_at.emplace(node.id, std::move(stack));
   for (auto& r : node.results) r.constant = None{};  // another number in each step is no other step
 }

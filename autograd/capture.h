@@ -3,6 +3,7 @@
 
 #include "autograd/graph.h"
 #include "autograd/key.h"
+#include "autograd/seal.h"
 #include "autograd/support/call_site.h"
 
 #include <ATen/core/Tensor.h>
@@ -47,6 +48,9 @@ struct Returned {
   std::int32_t result = 0, argument = 0;
 };
 
+/// Nodes whose results the host reads through a pointer, which no call shows: their numbers and ops.
+using PointerReads = std::set<std::pair<NodeId, std::string>>;
+
 struct Recording {
   Graph graph;
   std::string refusal;           // one sentence when the step must not be replayed; empty otherwise
@@ -57,6 +61,7 @@ struct Recording {
   bool generator_moved = false;         // by hand, or by another thread, in a step that draws no random number itself
   std::vector<Alive> alive;             // ascending
   std::vector<Returned> returned;       // ascending
+  PointerReads pointers;                // those that nobody had told of: the next recording is to know them, this one is refused
   std::map<NodeId, CallStack> read_at;  // where the host's code reads a number
   std::vector<double> memory;           // live bytes of what the step made, after each node; empty without audit
   std::vector<std::uint64_t> hashes;    // per node, of the storages of its results after it ran; empty without audit, 0 where unknown
@@ -76,7 +81,7 @@ struct Prefix {
 
 class Recorder : public OpListener {
  public:
-  /// `audit`: hash the storages of all arguments before and after each op.
+  /// `audit`: hash the storages of all arguments before and after each op, and look for pointers that the host takes in between.
   Recorder(const std::vector<KnownTensor>& known, bool audit);
 
   /// Copies, at its first use, each outside storage that a step recorded before has written.
@@ -86,6 +91,8 @@ class Recorder : public OpListener {
   void resumed();
   /// Sides as autograd tells them, for a step that is one piece of the caller's code: what runs in backward, and all after it without grad mode.
   void find_sides() { finds_sides_ = true; }
+  /// What these give is read by the host behind the call, as by an op that reads. It must outlive the recording.
+  void expect_pointers(const PointerReads& pointers) { pointers_ = &pointers; }
   /// A host read of what the step computes is an Error from now on.
   void forbid_host_reads() { forbids_reads_ = true; }
 
@@ -114,6 +121,10 @@ class Recorder : public OpListener {
   bool reads_on_host(const c10::OperatorHandle& op, const Node& node, const torch::jit::Stack& stack, std::size_t base) const;
   void audit_before(const Node& node);
   void audit_after(const Node& node);
+  void open_seals(const Node& node);
+  void seal(const Node& node);
+  void note_pointer(StorageId id);
+  void find_dead_conversions();
   void add_writes(const c10::FunctionSchema& schema, Node& node);
   void measure_memory(const Node& node);
   void note_autograd(const at::Tensor& tensor, ValueId value);
@@ -122,6 +133,7 @@ class Recorder : public OpListener {
   void note_alive();
   void note_factory(const Node& node);
   void note_read(Node& node);
+  void forbid(const std::string& what, const CallStack& stack);
   void note_returned(const std::vector<const c10::TensorImpl*>& given, const torch::jit::Stack& stack);
   void find_host_made(StorageId id);
 
@@ -148,6 +160,8 @@ class Recorder : public OpListener {
   Side side_ = Side::forward;
   bool audit_, copies_ = false, finds_sides_ = false, forbids_reads_ = false;
   std::set<std::pair<Role, std::int32_t>> copied_;  // role and index of what the step is expected to write
+  const PointerReads* pointers_ = nullptr;          // nullptr: none can be dealt with
+  Seals seals_;                                     // on what recorded ops have made, between two ops; with an audit only
   std::uint64_t generator_ = 0;
   std::int64_t first_sequence_ = 0;
 };
@@ -157,7 +171,6 @@ class Recorder : public OpListener {
 std::vector<ValueId> escapes(const Recording& recording, const std::vector<c10::StorageImpl*>& exempt);
 /// One sentence about the first of them, or "": for a plan that cannot refresh what the host keeps.
 std::string escaped(const Recording& recording, const std::vector<c10::StorageImpl*>& exempt);
-
 /// Whether `before` has a copy of each outside storage that the step wrote.
 bool copied_all(const Recording& recording);
 
@@ -171,6 +184,9 @@ struct Computed {
   std::vector<std::uint64_t> hashes;
 };
 Computed computed(const Recording& recording);
+
+/// Whether the graph has one of these nodes without the mark `host_read`.
+bool misses(const Graph& graph, const PointerReads& pointers);
 
 /// One sentence about the first node whose results the host reads, or "".
 std::string host_read(const Graph& graph);

@@ -58,6 +58,50 @@ void Recorder::audit_after(const Node& node) {
   recording_.hashes.push_back(all);
 }
 
+void Recorder::open_seals(const Node& node) {
+  for (auto id = seals_.broken(); id >= 0 && !refused(); id = seals_.broken()) note_pointer(id);
+  for_each_value(node.args, [&](ValueId v) { seals_.open(recording_.graph.values[std::size_t(v)].storage); });
+}
+
+/// A replay would answer with memory that holds nothing: it has to stop at the node that makes it.
+void Recorder::note_pointer(StorageId id) {
+  seals_.open(id);
+  const auto& made_by = recording_.graph.nodes[std::size_t(known_[std::size_t(id)].producer)];
+  const auto what = "a pointer that the host takes (data_ptr, accessor) to the result of " + describe(made_by);
+  if (forbids_reads_) forbid(what, call_stack());
+  if (!pointers_ || !made_by.writes.empty()) return refuse("expected ops, item() or to(), found " + what);
+  recording_.pointers.emplace(made_by.id, made_by.op);
+}
+
+/// Nobody converts a result to double and leaves it at that, but printing does: it reads it.
+void Recorder::find_dead_conversions() {
+  const auto& g = recording_.graph;
+  std::vector<char> used(g.storages.size(), false);
+  for (const auto& n : g.nodes) for_each_value(n.args, [&](ValueId v) { used[std::size_t(g.values[std::size_t(v)].storage)] = true; });
+  for (const auto& n : g.nodes) {
+    const auto* row = find_op(n.op);
+    if (!row || row->kind != Kind::copy || n.effects.host_read || !n.writes.empty() || !n.ran_for.empty()) continue;
+    if (n.results.size() != 1 || n.results[0].values.size() != 1 || n.args[0].values.size() != 1) continue;
+    const auto &to = g.values[std::size_t(n.results[0].values[0])], &from = g.values[std::size_t(n.args[0].values[0])];
+    const auto s = std::size_t(to.storage);
+    if (to.dtype == at::kDouble && from.dtype != at::kDouble && !used[s] && recording_.storages[s].expired())
+      recording_.pointers.emplace(n.id, n.op);
+  }
+}
+
+/// What the host fills itself and what it was given by a read is its own.
+void Recorder::seal(const Node& node) {
+  auto one = [&](ValueId v) {
+    const auto id = recording_.graph.values[std::size_t(v)].storage;
+    const auto& k = known_[std::size_t(id)];
+    if (recording_.graph.storages[std::size_t(id)].role != Role::internal || k.factory >= 0) return;
+    if (k.producer < 0 || recording_.graph.nodes[std::size_t(k.producer)].effects.host_read) return;
+    if (const auto alive = recording_.storages[std::size_t(id)].lock()) seals_.seal(id, c10::Storage(alive));
+  };
+  for_each_value(node.args, one);
+  for_each_value(node.results, one);
+}
+
 void Recorder::measure_memory(const Node& node) {
   const auto& graph = recording_.graph;
   for_each_value(node.results, [&](ValueId v) {
@@ -78,6 +122,14 @@ Recording Recorder::finish() {
     recording_.generator_moved = true;
     if (std::any_of(nodes.begin(), nodes.end(), [](const Node& n) { return n.effects.random; }))
       refuse("the random generator moved outside the recorded random ops, expected it where the last of them left it");
+  }
+  for (auto id = seals_.broken(); id >= 0 && !refused(); id = seals_.broken()) note_pointer(id);
+  seals_.open_all();
+  if (audit_ && pointers_ && !forbids_reads_ && !refused()) find_dead_conversions();
+  if (refused()) recording_.pointers.clear();
+  if (!recording_.pointers.empty()) {
+    const auto& [node, op] = *recording_.pointers.begin();
+    refuse("the host reads the result of node " + std::to_string(node) + " " + op + " through a pointer (data_ptr, accessor, printing)");
   }
   for (auto& c : recording_.captured) c.version_at_end = c.version.enabled() ? c.version.current_version() : 0;
   if (recording_.graph.nodes.empty()) refuse("no op was recorded, expected the step to run LibTorch ops on the calling thread");
@@ -162,6 +214,13 @@ Computed computed(const Recording& recording) {
     if (!is_host_made(nodes[i])) out.hashes.push_back(recording.hashes[i]);
   std::erase_if(out.graph.nodes, is_host_made);
   return out;
+}
+
+bool misses(const Graph& graph, const PointerReads& pointers) {
+  return std::any_of(pointers.begin(), pointers.end(), [&](const auto& p) {
+    const auto i = std::size_t(p.first);
+    return i < graph.nodes.size() && graph.nodes[i].op == p.second && !graph.nodes[i].effects.host_read;
+  });
 }
 
 std::string host_read(const Graph& graph) {

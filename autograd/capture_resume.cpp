@@ -93,6 +93,8 @@ void Recorder::resume(const Prefix& prefix) {
     if (std::size_t(c.id) < named.storages) recording_.captured.push_back(c);
   for (const auto& a : from.alive)
     if (a.node < prefix.nodes) recording_.alive.push_back(a);
+  for (const auto& [node, stack] : from.read_at)
+    if (std::size_t(node) < prefix.nodes) recording_.read_at.emplace(node, stack);
   for (const auto& r : from.returned)
     if (r.node < prefix.nodes) recording_.returned.push_back(r);
   recording_.hashes.assign(prefix.nodes, 0);

@@ -65,6 +65,29 @@ std::string id_difference(const char* what, ValueId a, ValueId b) {
   return a == b ? std::string() : fmt::format("{}: expected %{}, found %{}", what, a, b);
 }
 
+std::vector<ValueId> results_of(const Node& n) {
+  std::vector<ValueId> out;
+  for_each_value(n.results, [&](ValueId v) { out.push_back(v); });
+  return out;
+}
+
+/// About the first call that is another op or gives something else; what differs besides has no words of the program's own.
+std::string call_difference(const Graph& a, const Graph& b) {
+  for (std::size_t i = 0; i < std::min(a.nodes.size(), b.nodes.size()); i++) {
+    const auto &n = a.nodes[i], &m = b.nodes[i];
+    if (n.op != m.op) return fmt::format("node at position {}: expected {}, found {}", i, describe(n), m.op);
+    const auto x = results_of(n), y = results_of(m);
+    for (std::size_t k = 0; k < std::min(x.size(), y.size()); k++) {
+      const auto &u = a.values[std::size_t(x[k])], &v = b.values[std::size_t(y[k])];
+      const auto from = describe(u), to = describe(v);
+      if (from != to) return fmt::format("the result of {}: expected {}, found {}", describe(n), from, to);
+      if (u.offset != v.offset)
+        return fmt::format("the result of {}: expected its elements from {} on, found {}", describe(n), u.offset, v.offset);
+    }
+  }
+  return "";
+}
+
 }  // namespace
 
 bool same(const Constant& a, const Constant& b) {
@@ -85,6 +108,7 @@ bool Argument::operator==(const Argument& o) const {
 }
 
 std::string first_difference(const Graph& a, const Graph& b) {
+  if (auto d = call_difference(a, b); !d.empty()) return d;
   if (auto d = list_difference("storage", a.storages, b.storages, show_storage); !d.empty()) return d;
   if (auto d = list_difference("value", a.values, b.values, show_value); !d.empty()) return d;
   auto show_scalar = [](const RuntimeScalar& s) { return quoted(s.name); };

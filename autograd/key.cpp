@@ -43,6 +43,7 @@ ListenScope::~ListenScope() { listener = outer_; }
 
 ReplayScope::ReplayScope()
     : guard_(c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset |
-             c10::DispatchKeySet(c10::DispatchKey::Fake)) {}
+             c10::DispatchKeySet(c10::DispatchKey::Fake)),
+      grad_mode_(true) {}
 
 }  // namespace tandem

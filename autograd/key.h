@@ -3,6 +3,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+#include <c10/core/GradMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <string>
@@ -44,13 +45,15 @@ class SilenceScope {
   c10::impl::ExcludeDispatchKeyGuard key_;
 };
 
-/// Everything below autograd, with nobody listening: how recorded nodes are run again.
+/// Everything below autograd, with nobody listening: how recorded nodes are run again. Grad mode is on as in a forward, also where the nodes run from
+/// within a backward or an update: some kernels give what a backward needs (LSTM's workspace) in this mode only.
 class ReplayScope {
  public:
   ReplayScope();
 
  private:
   c10::impl::ExcludeDispatchKeyGuard guard_;
+  c10::AutoGradMode grad_mode_;
 };
 
 }  // namespace tandem

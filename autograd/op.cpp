@@ -49,6 +49,7 @@ const char* name_of(Kind kind) {
     case Kind::factory: return "factory";
     case Kind::random: return "random";
     case Kind::loss: return "loss";
+    case Kind::ragged: return "ragged";
   }
   return "unknown";
 }

@@ -20,7 +20,8 @@ enum class Kind : std::uint8_t {
   copy,     // moves data, perhaps with a cast: clone, copy_, cat
   factory,  // makes a tensor out of numbers
   random,
-  loss,  // losses with class labels; may throw for a bad label
+  loss,    // losses with class labels; may throw for a bad label
+  ragged,  // its results' sizes follow from values, though no tag of LibTorch says so: the host sees them
 };
 
 struct OpRow {

@@ -234,7 +234,7 @@ bool Replayer::read(const c10::OperatorHandle& op, c10::DispatchKeySet keys, tor
   const auto first = stack.size() - call.args.size();
   const torch::jit::Stack arguments(stack.begin() + std::ptrdiff_t(first), stack.end());
   redispatch(op, keys, stack);
-  if (!takes_results(stack, first)) {
+  if (!takes_results(stack, first) && !switch_path_by_results(op, arguments, stack)) {
     torch::jit::drop(stack, stack.size() - first);
     stack.insert(stack.end(), arguments.begin(), arguments.end());
     return false;
@@ -272,6 +272,18 @@ bool Replayer::takes_results(const torch::jit::Stack& stack, std::size_t first) 
     carried_[std::size_t(v.storage)] = t.storage();
   }
   return true;
+}
+
+std::optional<PointerReads::value_type> Replayer::latest_made() const {
+  const auto& g = tape_->graph();
+  StorageId latest = -1;
+  if (position_ > 0) for_each_value(g.nodes[position_ - 1].results, [&](ValueId v) { latest = g.values[std::size_t(v)].storage; });
+  for (std::size_t n = 0; n < position_; n++) {
+    bool makes = false;
+    for_each_value(g.nodes[n].results, [&](ValueId v) { makes |= g.values[std::size_t(v)].storage == latest; });
+    if (makes && g.storages[std::size_t(latest)].role == Role::internal) return std::pair(g.nodes[n].id, g.nodes[n].op);
+  }
+  return std::nullopt;
 }
 
 std::string Replayer::mismatch(const c10::OperatorHandle& op) const {

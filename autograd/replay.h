@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,9 @@ class Replayer : public OpListener {
   /// Whether the tensor is the placeholder (or the outside tensor) of this value.
   bool stands_for(const at::Tensor& tensor, ValueId v) const;
 
+  /// The node that made what the latest call gave, perhaps as a view: what a host that reads memory now most likely reads.
+  std::optional<PointerReads::value_type> latest_made() const;
+
   /// For the plan: outside tensors of this run, numbers of its calls. Those of calls that the host does not make have their recorded values.
   RunInputs inputs() const;
   const std::vector<CapturedStorage>& captured() const { return captured_; }
@@ -72,6 +76,7 @@ class Replayer : public OpListener {
   bool matches(const Tape& tape, const at::Tensor& t, ValueId v);
   bool bind(const Tape& tape, const at::Tensor& t, const Value& v);
   bool switch_path(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+  bool switch_path_by_results(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, const torch::jit::Stack& stack);
   bool agrees_so_far(const Tape& other) const;
   void answer(torch::jit::Stack& stack);
   void veil_written();

@@ -98,4 +98,24 @@ void Replayer::diverge(std::string why) {
   for (auto& p : places_) p.outside = {};
 }
 
+/// Takes the path on which this read gives results of these sizes, if there is one.
+bool Replayer::switch_path_by_results(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, const torch::jit::Stack& stack) {
+  const auto* before = tape_;
+  const auto& call = tape_->calls()[position_];
+  const auto first = stack.size() - call.results.size();
+  auto go_to = [&](const Tape& tape) {
+    take(tape);
+    numbers_.resize(std::size_t(call.first_number));
+    return follows(tape, op, arguments);
+  };
+  for (const auto* other : tapes_) {
+    numbers_.resize(std::size_t(call.first_number));
+    if (other == before || !agrees_so_far(*other)) continue;
+    if (go_to(*other) && takes_results(stack, first)) return true;
+    take(*before);
+  }
+  go_to(*before);
+  return false;
+}
+
 }  // namespace tandem

@@ -134,14 +134,12 @@ at::Tensor generator_state() {
   return generator.get_state();
 }
 
-namespace {
 void set_generator(const at::Tensor& state) {
   SilenceScope quiet;
   auto generator = at::detail::getDefaultCPUGenerator();
   std::lock_guard<std::mutex> lock(generator.mutex());
   generator.set_state(state);
 }
-}  // namespace
 
 GeneratorScope::GeneratorScope(const at::Tensor& state) : saved_(generator_state()) { set_generator(state); }
 GeneratorScope::GeneratorScope(const Graph& graph, const at::Tensor& state) {

@@ -72,6 +72,7 @@ class GeneratorScope {
   at::Tensor saved_;
 };
 at::Tensor generator_state();
+void set_generator(const at::Tensor& state);
 /// Whether the generator stands there, or the graph does not care.
 bool generator_stands(const Graph& graph, const at::Tensor& state);
 

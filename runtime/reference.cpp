@@ -87,19 +87,19 @@ class LockStep {
   void run(const std::vector<at::Tensor>& gradients) {
     native_.begin(native_inputs_);
     exact_.begin(exact_inputs_);
-    bool updating = false;
-    for (std::size_t i = 0; i < graph_.nodes.size(); i++) {
-      if (!updating && graph_.nodes[i].side == Side::update) {
-        updating = true;
-        begin_update(gradients);
-      }
+    const auto begin = graph_.update_begin(), end = graph_.nodes.size();
+    auto at = [&](std::size_t i) {
+      if (i == begin) begin_update(begin < end ? gradients : std::vector<at::Tensor>());
+    };
+    at(0);
+    for (std::size_t i = 0; i < end; i++) {
       if (graph_.nodes[i].effects.random) drawn_from_ = generator_state();
       native_.step(i);
       step_exact(i);
+      at(i + 1);  // a gradient that the update does not read goes now
       native_.release_after(i);
       exact_.release_after(i);
     }
-    if (!updating) begin_update({});
   }
 
   Outcome native() { return outcome(graph_, native_inputs_, native_, native_gradients_); }
@@ -116,7 +116,7 @@ class LockStep {
       const auto v = graph_.gradients[i].before;
       native_gradients_.push_back(v < 0 ? at::Tensor() : native_.value(v).clone());
       exact_gradients_.push_back(v < 0 ? at::Tensor() : exact_.value(v).clone());
-      if (v < 0 || i >= gradients.size() || !gradients[i].defined()) continue;
+      if (v < 0 || i >= gradients.size() || !gradients[i].defined() || native_.value(v)._is_zerotensor()) continue;
       native_.value(v).copy_(gradients[i]);
       exact_.value(v).copy_(gradients[i]);
     }

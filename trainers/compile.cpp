@@ -142,12 +142,13 @@ Flat CompiledFunction::Impl::run(const Callee& callee, const Inputs& inputs) {
     for (auto& p : entry->paths) learn(p, options, journal);
   }
   if (!entry || !entry->eager_reason.empty()) return run_plain(callee, inputs, watch, lock);
+  entry->drop_outdated();
   const auto active = entry->active();
   const auto compiled = journal.compiled_steps;
   Flat out;
-  if (active.empty() || std::exchange(entry->record_next, false)) {
+  if (active.empty() || entry->records(journal.steps)) {
     out = run_recorded(*entry, callee, inputs, nullptr);
-  } else if (++active.front()->since_shadow >= active.front()->shadow_period) {
+  } else if (active.front()->shadow_is_due()) {
     out = run_recorded(*entry, callee, inputs, active.front());
   } else {
     out = options.replay == Replay::trusted ? run_trusted(*entry, callee, inputs, *active.front())
@@ -183,7 +184,9 @@ RecordRequest CompiledFunction::Impl::request_for(CallEntry& entry, const Callee
       }
     return std::vector<TangentKey>();
   };
-  return {callee, *world, inputs, hooked, std::move(wanted), entry.recorded(), options.fullgraph, options.replay != Replay::trusted};
+  const bool called = options.replay != Replay::trusted;
+  return {callee, *world, inputs, hooked, std::move(wanted), entry.recorded(), called ? &entry.pointers : nullptr, options.fullgraph,
+          called};
 }
 
 Flat CompiledFunction::Impl::run_recorded(CallEntry& entry, const Callee& callee, const Inputs& inputs, CallPath* shadowed) {
@@ -200,7 +203,7 @@ CallPath* CompiledFunction::Impl::take_recording(CallEntry& entry, RecordedCall 
   auto observed = call.observed;
   latest_path = settle(entry, std::move(call), options, journal, next_id, shadowed);
   if (!latest_path) return nullptr;
-  latest_path->used = journal.steps;
+  entry.note_recorded(*latest_path, journal.steps);
   auto& all = latest_path->observed;  // the first is the plan's own
   if (all.size() > most) all.erase(all.begin() + 1);
   if (observed) all.push_back(std::move(observed));
@@ -211,12 +214,14 @@ CallPath* CompiledFunction::Impl::take_recording(CallEntry& entry, RecordedCall 
 void CompiledFunction::Impl::turn_aside(CallEntry& entry, CallReplay& replay, Flat& out) {
   constexpr std::int64_t patience = 8;
   if (replay.raw()) {
-    entry.stay_eager(replay.path(), "rerun", replay.why(), journal);
+    if (entry.guess(replay.replayer().latest_made()))
+      journal.say("rerun", replay.why() + ", and a plan is cut there from now on");
+    else
+      entry.stay_eager(replay.path(), "rerun", replay.why() + ", and stays eager", journal);
     return;
   }
   if (entry.diverged++ == 0) journal.say("path", "the call ran eager: " + replay.why());
-  // What parts had run could not be copied from before the call: such a path is recorded from the start when it comes next.
-  if (replay.replayer().parts_run() > 0 && entry.late_divergences++ < patience) entry.record_next = true;
+  entry.late = replay.replayer().parts_run() > 0;
   take_recording(entry, replay.take_recording(out), nullptr);
   if (entry.diverged < patience || entry.diverged <= entry.followed) return;
   entry.eager_reason = "most calls are not what was recorded: " + replay.why();

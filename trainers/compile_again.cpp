@@ -152,7 +152,7 @@ detail::Flat Again::call(const std::vector<at::Tensor>& inputs) const {
   Outside here;
   here.input_start = starts_of(inputs);
   EagerStep none;
-  place_as(then, call.outside, now.graph, here, none);
+  place_as(then, call.outside, now.graph, here, none, inputs.size());
   auto why = now.refusal.empty() ? moved_numbers(then, calls_of(now.graph, now.graph.nodes.size())).difference : now.refusal;
   if (why.empty())
     for (const auto& p : numbers_of(then)) {

@@ -27,6 +27,7 @@ void add(CallEntry& e, CallPath& path, RecordedCall now, const std::vector<std::
 }  // namespace
 
 CallPath* settle(CallEntry& e, RecordedCall now, const Options& options, Journal& journal, std::int64_t& next_id, CallPath* shadowed) {
+  if (!shadowed && e.learn(now.recording, journal)) return nullptr;
   if (!now.recording.refusal.empty()) {
     if (shadowed) e.retire(*shadowed, departed(now.recording.refusal), journal);
     e.refuse(now.recording.refusal, now.final_refusal, journal);

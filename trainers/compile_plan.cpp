@@ -69,8 +69,7 @@ CallPlan::CallPlan(const RecordedCall& call, std::vector<Derived> derived, const
     : call_(call), derived_(std::move(derived)) {
   const auto& g = captured();
   call_.drop_data();
-  inputs_ = call_.outside.input_start.size();
-  for (const auto& b : call_.backwards) inputs_ = std::min(inputs_, std::size_t(b.first_tangent));
+  inputs_ = call_.inputs();
   born_.assign(g.storages.size(), -1);
   for (std::size_t i = 0; i < g.nodes.size(); i++) {
     random_ |= g.nodes[i].effects.random;

@@ -83,6 +83,7 @@ std::unique_ptr<Recorder> CallRecorder::start(bool audit, bool data) {
   out_.outside.input_start = starts_of(request_.inputs);
   auto recorder = std::make_unique<Recorder>(known_, audit);
   if (request_.fullgraph) recorder->forbid_host_reads();
+  if (request_.pointers) recorder->expect_pointers(*request_.pointers);
   if (data) {
     recorder->copy_outside(request_.recorded);
     out_.has_data = true;

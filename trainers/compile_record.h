@@ -47,6 +47,8 @@ struct RecordedCall {
   std::vector<RecordedBackward> backwards;
   std::shared_ptr<Observed> observed;  // is told what the caller's own backwards of this call bring; nullptr where none can
 
+  /// The caller's, without tangents.
+  std::size_t inputs() const { return backwards.empty() ? outside.input_start.size() : std::size_t(backwards.front().first_tangent); }
   std::size_t forward_end() const { return backwards.empty() ? recording.graph.nodes.size() : backwards.front().begin; }
   void drop_data();
 };
@@ -60,10 +62,11 @@ struct RecordRequest {
   const std::vector<at::Tensor>& inputs;
   const std::vector<char>& hooked;  // per leaf, whether it had hooks before the call
   std::function<std::vector<TangentKey>(const Graph& forward)>
-      wanted;                          // none for a forward: one backward, tangents laid out as the outputs
-  std::vector<const Graph*> recorded;  // what these write is copied before; none: no data are kept
-  bool fullgraph = false;              // a host read of what the function computes is an Error
-  bool called = true;                  // the function runs in each call, so that what it keeps can be filled
+      wanted;                              // none for a forward: one backward, tangents laid out as the outputs
+  std::vector<const Graph*> recorded;      // what these write is copied before; none: no data are kept
+  const PointerReads* pointers = nullptr;  // see Recorder::expect_pointers()
+  bool fullgraph = false;                  // a host read of what the function computes is an Error
+  bool called = true;                      // the function runs in each call, so that what it keeps can be filled
 };
 
 /// Looks on at one call. Make it before the function runs; gradients of what it returns end at its inputs until finish().

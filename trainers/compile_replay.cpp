@@ -31,6 +31,7 @@ CallReplay::CallReplay(const RecordRequest& request, const std::vector<CallPath*
               out = std::exchange(known_, {});
           },
           [this, &run](const Tape& tape, std::size_t first, std::size_t last) {
+            undo_.keep(tape, first, last, replayer_.inputs());
             run.run_parts(path_of(tape).plan, replayer_, first, last);
           },
           [this, fail_on_recompile](const Tape&, const std::string& why) {
@@ -87,12 +88,12 @@ detail::Flat CallReplay::run() {
 detail::Flat CallReplay::read_raw() {
   raw_ = true;
   raw_why_ = "the function reads the memory of a tensor that it computes (data_ptr, accessor)";
-  if (replayer_.parts_run() > 0) {
-    replayer_.diverge(raw_why_);
-    throw Error("compile: " + raw_why_ + ", expected ops, item() or to(): this call ended there, the calls that follow run eager");
-  }
-  raw_why_ += ": it was called a second time, eager, and stays eager";
   replayer_.unveil();
+  if (!undo_.take_back()) {
+    replayer_.diverge(raw_why_);
+    throw Error("compile: " + raw_why_ + ", expected ops, item() or to(): this call ended there");
+  }
+  raw_why_ += ": it was called a second time, eager";
   put_back();
   call_.lift({});
   return request_.callee(request_.inputs);

@@ -1,6 +1,7 @@
 // The host replay check of a compiled call: the function runs on placeholders, and each of its ops is compared, before its plan runs.
 #pragma once
 
+#include "runtime/undo.h"
 #include "trainers/call_run.h"
 
 #include <memory>
@@ -40,6 +41,7 @@ class CallReplay {
   std::vector<CallPath*> paths_;
   RunInputs known_;  // until it is taken
   CallRecorder call_;
+  Undo undo_;
   Replayer replayer_;
   bool refused_ = false, raw_ = false;
   std::string raw_why_;

@@ -15,6 +15,7 @@ std::string departed(const std::string& difference) {
 }  // namespace
 
 Path* settle(Entry& e, RecordedStep now, const Options& options, Journal& journal, std::int64_t& next_id, Path* shadowed) {
+  if (!shadowed && e.learn(now.recording, journal)) return nullptr;
   if (!now.recording.refusal.empty()) {
     if (shadowed) e.retire(*shadowed, departed(now.recording.refusal), journal);
     e.refuse(now.recording.refusal, now.final_refusal, journal);

@@ -1,33 +1,20 @@
 // What one signature's steps, or calls, did so far: the paths that they took. TrainStep and compile() differ in what a recording and a plan are.
 #pragma once
 
+#include "autograd/capture.h"
 #include "autograd/support/sentence.h"
 #include "runtime/guards.h"
-#include "trainers/journal.h"
+#include "trainers/path_state.h"
 
 #include <algorithm>
 #include <list>
 #include <new>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tandem {
-
-/// One sequence of ops under one guard: recordings that must agree, then a checked plan, or the reason why not.
-struct PathState {
-  enum class State : std::uint8_t { recording, active, eager };
-  State state = State::recording;
-  std::string reason;                          // why it is not active
-  std::vector<std::size_t> moved;              // numbers that were not the same in all recordings, ascending
-  int recordings = 0, failures = 0, kept = 0;  // kept: runs after which the host held something that the plan does not deliver
-  std::int64_t since_shadow = 0, shadow_period = 0, used = 0;
-  int measured_runs = 0;  // the first runs of a plan are timed call by call
-  Latest replay_us, guard_us;
-  PlanReport report;
-
-  /// Adds the numbers; whether one of them is new.
-  bool moves(const std::vector<std::size_t>& numbers);
-};
 
 /// `P`: a PathState with `last`, its latest recording.
 template <class P>
@@ -38,9 +25,32 @@ struct Paths {
   std::string eager_reason;  // why no path of it can be compiled; empty when that is open
   std::string reason;        // of the latest recording that was refused
   std::list<P> paths;
-  int refusals = 0, made_paths = 0, late_divergences = 0;
+  int refusals = 0, made_paths = 0, guesses = 0;
+  PointerReads pointers;  // what recordings have to expect
   std::int64_t used = 0;
-  bool record_next = false;  // the next step is to be recorded, whatever plan fits
+  std::int64_t record_at = 0;  // the first run from this number on is to be recorded, whatever plan fits; 0: none
+  bool late = false;           // this run has left the known paths after parts of a plan had run
+
+  /// The run, by its number, was recorded and took this path. Where it was recorded from the middle only, what the parts before had written is not
+  /// known, so it must be recorded from the start: what the host does now and then it often does every k-th time, so the path is expected again after
+  /// as many runs.
+  void note_recorded(P& path, std::int64_t run) {
+    constexpr int patience = 8;
+    if (std::exchange(late, false) && path.state == P::State::recording && path.late++ < patience)
+      path.due = path.used > 0 ? 2 * run - path.used : run + 1;
+    path.used = run;
+  }
+  /// Whether the run is to be recorded, whatever plan fits.
+  bool records(std::int64_t run) {
+    bool due = record_at > 0 && run >= record_at;
+    if (due) record_at = 0;
+    for (auto& p : paths) {
+      if (p.state != P::State::recording || p.due == 0 || run < p.due) continue;
+      p.due = 0;
+      due = true;
+    }
+    return due;
+  }
 
   bool has_active() const {
     return std::any_of(paths.begin(), paths.end(), [](const P& p) { return p.state == P::State::active; });
@@ -113,6 +123,33 @@ struct Paths {
     stay_eager(path, "retired",
                "the host keeps a tensor that the " + unit + " made alive after its end, expected what it returns only: no plan delivers it",
                journal);
+  }
+
+  /// Takes in what a recording has found out, which was refused for that alone. False where there is no end to it.
+  bool learn(const Recording& r, Journal& journal) {
+    constexpr std::size_t most = 64;
+    if (r.pointers.empty() || pointers.size() >= most) return false;
+    pointers.insert(r.pointers.begin(), r.pointers.end());
+    outdate();
+    journal.say("path", r.refusal + ": a plan is cut there, the next one is recorded so");
+    return true;
+  }
+
+  /// The host has read memory that no recording shows it to read, most likely what this node gave: recordings are to expect that. False where it was of
+  /// no use before.
+  bool guess(const std::optional<PointerReads::value_type>& node) {
+    constexpr int patience = 3;
+    if (!node || guesses++ >= patience || !pointers.insert(*node).second) return false;
+    outdate();
+    return true;
+  }
+
+  /// Paths that read results without being cut there go before the next run.
+  void outdate() {
+    for (auto& p : paths) p.outdated |= misses(p.last.recording.graph, pointers);
+  }
+  void drop_outdated() {
+    std::erase_if(paths, [](const P& p) { return p.outdated; });
   }
 
   void refuse(const std::string& refusal, bool for_good, Journal& journal) {

@@ -22,22 +22,23 @@ void take_data(Recording& recording, const at::Tensor& generator_before, EagerSt
   eager.generator_after = generator_state();
 }
 
-void place_as(const Graph& other, const Outside& there, Graph& graph, Outside& here, EagerStep& eager) {
-  const auto shift = [&](const Storage& s) {
-    const auto i = std::size_t(s.index);
-    return i < std::min(there.input_start.size(), here.input_start.size()) ? here.input_start[i] - there.input_start[i] : 0;
-  };
+void place_as(const Graph& other, const Outside& there, Graph& graph, Outside& here, EagerStep& eager, std::size_t inputs) {
+  const auto is_placed = [&](const Storage& s) { return s.role == Role::input && std::size_t(s.index) < inputs; };
+  const auto shift = [&](const Storage& s) { return here.input_start[std::size_t(s.index)] - there.input_start[std::size_t(s.index)]; };
+  std::vector<std::int64_t> bytes(inputs, -1);
+  for (const auto& s : other.storages)
+    if (is_placed(s)) bytes[std::size_t(s.index)] = s.bytes;
   for (auto& v : graph.values) {
     const auto& s = graph.storages[std::size_t(v.storage)];
-    if (s.role == Role::input) v.offset -= shift(s) / std::int64_t(c10::elementSize(v.dtype));
+    if (is_placed(s)) v.offset -= shift(s) / std::int64_t(c10::elementSize(v.dtype));
   }
   for (std::size_t s = 0; s < graph.storages.size(); s++) {
     auto& storage = graph.storages[s];
-    if (storage.role != Role::input) continue;
+    if (!is_placed(storage)) continue;
     if (s < eager.before.storages.size()) eager.before.storages[s].shift += shift(storage);
-    if (s < other.storages.size() && other.storages[s].role == Role::input) storage.bytes = other.storages[s].bytes;
+    if (bytes[std::size_t(storage.index)] >= 0) storage.bytes = bytes[std::size_t(storage.index)];
   }
-  here.input_start = there.input_start;
+  std::copy_n(there.input_start.begin(), inputs, here.input_start.begin());
 }
 
 }  // namespace tandem

@@ -21,16 +21,18 @@ struct RecordedStep {
   bool final_refusal = false;  // recording again would not help
 
   void drop_data();
+  std::size_t inputs() const { return outside.input_start.size(); }
 };
 
 /// Storages and generator from a recording that has copied what it wrote.
 void take_data(Recording& recording, const at::Tensor& generator_before, EagerStep& eager);
 
-/// Moves a recording's inputs to where another one has them: mini-batches are slices, and where one lies is no part of the step.
-void place_as(const Graph& other, const Outside& there, Graph& graph, Outside& here, EagerStep& eager);
+/// Moves a recording's inputs to where another one has them: mini-batches are slices, and where one lies is no part of the step. `inputs`: of the
+/// caller's; those of the graph from there on are tangents, of which the two may have others.
+void place_as(const Graph& other, const Outside& there, Graph& graph, Outside& here, EagerStep& eager, std::size_t inputs);
 template <class Recorded>
 void place_as(const Recorded& there, Recorded& here) {
-  place_as(there.recording.graph, there.outside, here.recording.graph, here.outside, here.eager);
+  place_as(there.recording.graph, there.outside, here.recording.graph, here.outside, here.eager, here.inputs());
 }
 
 }  // namespace tandem

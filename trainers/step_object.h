@@ -32,8 +32,8 @@ struct TrainStep::Impl {
   StepResult run_replayed(Entry& entry, const World::Present& present, const StepKind& kind, const std::vector<Path*>& active);
   StepResult run_trusted(Entry& entry, const World::Present& present, const StepKind& kind, Path& path);
   StepResult run_plan(Entry& entry, Path& path, const StepContext& step);
-  StepResult rerun(Entry& entry, const World::Present& present, const StepKind& kind, Path& path);
-  Error raw_read(Entry& entry, Path& path);
+  StepResult rerun(Entry& entry, const World::Present& present, const StepKind& kind, Path& path, const Replayer& replayer);
+  Error raw_read(Entry& entry, Path& path, const Replayer& replayer);
   StepResult take_recording(Entry& entry, RecordingWatch& watch, EagerResult& eager, const StepKind& kind, Path* shadowed);
   void name_numbers(RecordedStep& step, const std::vector<Number>& numbers, const StepKind& kind);
   void adopt_leaves(Recorder& recorder, EagerResult& eager);

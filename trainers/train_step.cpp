@@ -1,5 +1,6 @@
 #include "autograd/key.h"
 #include "autograd/placeholder.h"
+#include "runtime/undo.h"
 #include "tandem/tandem.h"
 #include "trainers/step_object.h"
 
@@ -112,11 +113,12 @@ StepResult TrainStep::Impl::run_part(const detail::Inputs& inputs, const StepKin
   if (!entry) return run_plain(inputs, kind);
   entry->used = journal.steps;
   if (!entry->eager_reason.empty()) return run_plain(inputs, kind);
+  entry->drop_outdated();
   const auto active = entry->active();
-  if (active.empty() || std::exchange(entry->record_next, false)) return run_recorded(*entry, present, kind, nullptr);
+  if (active.empty() || entry->records(journal.steps)) return run_recorded(*entry, present, kind, nullptr);
   auto& likeliest = *active.front();
   likeliest.guard_us.add(guards.ms() * 1000);
-  if (++likeliest.since_shadow >= likeliest.shadow_period) return run_recorded(*entry, present, kind, &likeliest);
+  if (likeliest.shadow_is_due()) return run_recorded(*entry, present, kind, &likeliest);
   return likeliest.step->level() == CompiledStep::Level::trusted ? run_trusted(*entry, present, kind, likeliest)
                                                                  : run_replayed(*entry, present, kind, active);
 }
@@ -124,6 +126,7 @@ StepResult TrainStep::Impl::run_part(const detail::Inputs& inputs, const StepKin
 StepResult TrainStep::Impl::run_recorded(Entry& entry, const World::Present& present, const StepKind& kind, Path* shadowed) {
   RecordingWatch watch(world, runner, present, kind, drops_gradients(kind), whole);
   if (options.fullgraph) watch.fullgraph();
+  if (options.replay != Replay::trusted) watch.expect_pointers(entry.pointers);
   watch.record(/*audit=*/!shadowed, entry.recorded());
   auto eager = runner.run(*present.inputs, kind, &watch);
   return take_recording(entry, watch, eager, kind, shadowed);
@@ -138,7 +141,7 @@ StepResult TrainStep::Impl::take_recording(Entry& entry, RecordingWatch& watch, 
   name_numbers(step, numbers, kind);
   latest_path = settle(entry, std::move(step), options, journal, next_id, shadowed);
   if (latest_path) {
-    latest_path->used = journal.steps;
+    entry.note_recorded(*latest_path, journal.steps);
     latest_path->report.record_ms += ms;
   }
   if (entry.active().empty() && !world.formula() && kind.update_recorded && entry.failed()) {
@@ -196,7 +199,7 @@ StepResult TrainStep::Impl::run_plan(Entry& entry, Path& path, const StepContext
   path.used = journal.steps;
   latest_path = &path;
   if (!delivers) {
-    entry.record_next = true;
+    entry.record_at = journal.steps + 1;
     entry.note_kept(path, "step", journal);
   }
   if (step.kind.updates && !step.kind.update_recorded) update_alone();
@@ -204,22 +207,30 @@ StepResult TrainStep::Impl::run_plan(Entry& entry, Path& path, const StepContext
 }
 
 /// What the host has done cannot be done twice, and it cannot go on without the data: the step ends where eager would stand.
-Error TrainStep::Impl::raw_read(Entry& entry, Path& path) {
+Error TrainStep::Impl::raw_read(Entry& entry, Path& path, const Replayer& replayer) {
   const std::string why =
       "the step reads the memory of a tensor (data_ptr, accessor) that it has computed itself, expected ops, item() or to()";
-  journal.say("refused", why + ": the steps that follow run eager");
-  path.stay_eager(why);
-  entry.follow(path);
-  return Error("step: " + why + "; it ended there, the steps that follow run eager");
+  const std::string then = entry.guess(replayer.latest_made()) ? "a plan is cut there from now on" : "the steps that follow run eager";
+  journal.say("refused", why + ": " + then);
+  if (!path.outdated) {
+    path.stay_eager(why);
+    entry.follow(path);
+  }
+  return Error("step: " + why + "; it ended there, " + then);
 }
 
 /// Raw memory access cannot be resumed: the closure is called once more.
-StepResult TrainStep::Impl::rerun(Entry& entry, const World::Present& present, const StepKind& kind, Path& path) {
+StepResult TrainStep::Impl::rerun(Entry& entry, const World::Present& present, const StepKind& kind, Path& path, const Replayer& replayer) {
   const std::string why =
       "the closure reads the memory of a tensor of this step (data_ptr, accessor, printing), which has not been computed";
-  journal.say("rerun", why + ": it was called a second time, eager, and stays eager");
-  path.stay_eager(why);
-  entry.follow(path);
+  const bool again = entry.guess(replayer.latest_made());
+  journal.say("rerun", why + ": it was called a second time, eager, and " + (again ? "a plan is cut there from now on" : "stays eager"));
+  if (!path.outdated) {
+    path.stay_eager(why);
+    entry.follow(path);
+  }
+  for (std::size_t i = 0; i < world.leaves().size(); i++)  // a backward may have begun
+    if (!entry.signature.gradients[i].defined) world.leaves()[i].tensor.mutable_grad().reset();
   return run_plain(*present.inputs, kind);
 }
 
@@ -231,9 +242,11 @@ StepResult TrainStep::Impl::run_replayed(Entry& entry, const World::Present& pre
     return run_recorded(entry, present, kind, nullptr);
   }
   Stopwatch host;
+  Undo undo;
   ReplayWatch watch(world, runner, present, kind, drops_gradients(kind), whole);
   if (options.fail_on_recompile) watch.fail_on_recompile();
   if (options.fullgraph) watch.fullgraph();
+  if (options.replay != Replay::trusted) watch.expect_pointers(entry.pointers);
   StepContext step{world, runner, present, kind, options.zero_grad_to_none, nullptr, watch.versions()};
   watch.replay(
       active, entry.recorded(),
@@ -242,7 +255,10 @@ StepResult TrainStep::Impl::run_replayed(Entry& entry, const World::Present& pre
         if (!why.empty()) journal.say("fallback", why);
         return why.empty();
       },
-      [&](Path& path, std::size_t first, std::size_t last) { path.step->run_parts(step, first, last); });
+      [&](Path& path, std::size_t first, std::size_t last) {
+        if (watch.may_start_over()) undo.keep(path.step->tape(), first, last, watch.replayer().inputs());
+        path.step->run_parts(step, first, last);
+      });
   step.replay = &watch.replayer();
   EagerResult eager;
   try {
@@ -252,20 +268,18 @@ StepResult TrainStep::Impl::run_replayed(Entry& entry, const World::Present& pre
   } catch (const std::exception& e) {
     if (watch.replayer().failed()) entry.note_failure(watch.path(), e, watch.path().step->failed_by_itself(), journal);
     if (watch.replayer().diverged() || watch.replayer().failed() || watch.refused()) throw;
-    if (is_placeholder_read(e) && !whole && watch.replayer().parts_run() == 0) {
-      watch.replayer().unveil();
+    watch.replayer().unveil();
+    if (is_placeholder_read(e) && watch.may_start_over() && undo.take_back()) {
       watch.path().step->take_back_versions(step);
-      return rerun(entry, present, kind, watch.path());
+      return rerun(entry, present, kind, watch.path(), watch.replayer());
     }
     const bool raw = is_placeholder_read(e);
     watch.replayer().diverge("the step threw");
-    if (raw) throw raw_read(entry, watch.path());
+    if (raw) throw raw_read(entry, watch.path(), watch.replayer());
     throw;
   }
   if (watch.replayer().diverged()) {
-    // What parts had run could not be copied from before the step: such a path is recorded from the start when it comes next.
-    constexpr int patience = 8;
-    if (watch.replayer().parts_run() > 0 && entry.late_divergences++ < patience) entry.record_next = true;
+    entry.late = watch.replayer().parts_run() > 0;
     return take_recording(entry, watch, eager, kind, nullptr);
   }
   auto& path = watch.path();

@@ -17,6 +17,7 @@ std::unique_ptr<Recorder> RecordingWatch::make_recorder(bool audit, const std::v
   auto recorder = std::make_unique<Recorder>(known_, audit);
   if (whole_) recorder->find_sides();
   if (fullgraph_) recorder->forbid_host_reads();
+  if (pointers_) recorder->expect_pointers(*pointers_);
   if (!like.empty()) {
     recorder->copy_outside(like);
     step_.has_data = true;

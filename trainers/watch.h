@@ -16,6 +16,8 @@ class RecordingWatch : public StepObserver {
 
   /// A host read of what the step computes is an Error.
   void fullgraph() { fullgraph_ = true; }
+  /// See Recorder; without it such a read is a refusal.
+  void expect_pointers(const PointerReads& pointers) { pointers_ = &pointers; }
   /// Records from the start. `like`: see Recorder::copy_outside; nothing is copied where it is empty.
   void record(bool audit, const std::vector<const Graph*>& like);
 
@@ -40,6 +42,7 @@ class RecordingWatch : public StepObserver {
   const World::Present& present_;
   const StepKind& kind_;
   bool drops_gradients_, whole_, fullgraph_ = false;
+  const PointerReads* pointers_ = nullptr;
   std::vector<std::uint32_t> versions_;  // before the step
   std::vector<std::int64_t> input_start_;
   std::vector<KnownTensor> known_;
@@ -68,12 +71,15 @@ class ReplayWatch : public RecordingWatch {
   OpListener& listener() override { return *replayer_; }
   bool closure_returned(std::vector<at::Tensor>& returned, std::uint64_t first_sequence) override;
   void before_update() override;
+  void begin_optimizer() override;
   /// The host has gone through the whole step.
   void step_returned(const EagerResult& eager);
 
   /// A step that leaves the known paths is an Error before anything of it has run.
   void fail_on_recompile() { fail_on_recompile_ = true; }
   bool refused() const { return refused_; }
+  /// Whether the closure may be called again: the optimizer's own counters have not moved.
+  bool may_start_over() const { return !whole_ && !updates_; }
 
   Replayer& replayer() { return *replayer_; }
   /// The path that was followed to its end.
@@ -86,7 +92,7 @@ class ReplayWatch : public RecordingWatch {
   std::vector<Path*> paths_;
   std::vector<const Graph*> like_;
   std::function<bool(Path&)> bind_;
-  bool fail_on_recompile_ = false, refused_ = false;
+  bool fail_on_recompile_ = false, refused_ = false, updates_ = false;
   std::unique_ptr<Replayer> replayer_;
 };
 

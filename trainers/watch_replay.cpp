@@ -64,6 +64,11 @@ void ReplayWatch::before_update() {
   if (kind_.updates && kind_.update_recorded && world_.formula()) numbers_ = world_.formula()->numbers(step_.has_grad);
 }
 
+void ReplayWatch::begin_optimizer() {
+  updates_ = true;
+  RecordingWatch::begin_optimizer();
+}
+
 void ReplayWatch::step_returned(const EagerResult& eager) {
   if (replayer_->diverged()) return;
   auto fits = [&](const Tape& tape) {

@@ -102,6 +102,16 @@ TEST(FirstDifference, NamesTheValue) {
             "value 2: expected float32 [2, 3] with strides [3, 1] at s1@0+0, found float32 [2, 3] with strides [3, 1] at s1@0+1");
 }
 
+TEST(FirstDifference, NamesTheFirstCallThatGivesSomethingElse) {
+  EXPECT_EQ(difference_after([](Graph& g) { g.values[5].sizes = {7}; }).find("the result of node "), 0U)
+      << difference_after([](Graph& g) { g.values[5].sizes = {7}; });
+  EXPECT_EQ(difference_after([](Graph& g) {
+              g.nodes[1].op = "aten::relu";
+              g.storages[2].bytes = 1;
+            }).find("node at position 1: expected node 1 "),
+            0U);
+}
+
 TEST(FirstDifference, NamesTheNodeByItsText) {
   EXPECT_EQ(difference_after([](Graph& g) { g.nodes[4].args[2].constant = true; }),
             "node at position 4: expected `n4 backward (%6) = aten::expand(%5, [2, 1], false) {for \"SumBackward0#2\"}`, found "

@@ -132,6 +132,8 @@ const std::vector<OwnTexts>& table() {
       {"aten::randn", {"[5,7] dtype", "[] dtype", "[0] dtype"}},
       {"aten::rand", {"[5,7] dtype", "[] dtype"}},
       {"aten::normal_", {"x[5,7] 0.5 2.0", "x[17] 0.0 1.0"}},
+      // lengths that are no guess
+      {"aten::_pack_padded_sequence", {"aten::full [3] 4 int64 => x[4,3,2] $0 false", "aten::full [2] 3 int64 => x[2,5,4] $0 true"}},
       // losses
       {"aten::nll_loss_forward",
        {"x[4,5] i5[4] none 1 -100", "x[4,5] i5[4] p[5] 0 2", "x[4,5] i5[4] p[5] 2 -100", "x[5] i5[] none 1 -100"}},

@@ -122,6 +122,11 @@ Model::Model(const Program& program, std::optional<Judge> judge)
   for (const auto& l : program.layers) add(l);
 }
 
+Model::~Model() {
+  for (const auto& weak : written_)
+    if (const auto t = weak.lock()) t->set_autograd_meta(nullptr);
+}
+
 at::ScalarType Model::dtype_here(at::ScalarType type) const { return in_double() && at::isFloatingType(type) ? at::kDouble : type; }
 
 at::Tensor Model::fresh(const Outside& o, std::uint64_t seed, std::int64_t batch) const {
@@ -234,6 +239,8 @@ void Model::keep(const Statement& s, Tensors results, const Tensors& operands) {
   if (results.size() < s.results.size()) throw std::invalid_argument("expected more results of " + s.op);
   for (std::size_t i = 0; i < s.results.size(); i++) {
     auto& t = results[i];
+    if (std::any_of(operands.begin(), operands.end(), [&](const at::Tensor& o) { return o.is_same(t); }))
+      written_.emplace_back(t.getIntrusivePtr());
     if (t.defined()) natives_[s.results[i]] = {t.scalar_type(), !shares(t, operands)};
     if (judge_) disturb(s, t, s.results[i], operands);
     values_[s.results[i]] = t;

@@ -37,6 +37,10 @@ class Model : public torch::nn::Module {
  public:
   /// Without statements yet: they are given to evaluate(), or are those of the program that forward() is told to run.
   explicit Model(const Program& program, std::optional<Judge> judge = {});
+  /// Ends the cycles that LibTorch makes: after x.mul_(x) x holds its history, which has saved x.
+  ~Model() override;
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
 
   void declare(const Outside&);
   void add(const Layer&);
@@ -72,6 +76,7 @@ class Model : public torch::nn::Module {
   std::map<std::string, MadeLayer> made_;
   Values outside_, values_;
   Natives natives_;
+  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> written_;  // results that are an operand, with a history of their own
   std::int64_t batch_ = 0;
 };
 

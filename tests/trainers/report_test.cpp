@@ -24,7 +24,7 @@ PlanReport a_plan() {
   p.guard_us = 4.5;
   p.host_ops = 22;
   p.run_time_numbers = 3;
-  p.breaks = {{"node 9", "cut"}};
+  p.breaks = {{"node 9", "cut", "f() at a.cpp:3"}};
   p.steps = 50;
   p.nodes_forward = 11;
   p.nodes_backward = 12;
@@ -162,7 +162,7 @@ TEST(ReportJson, HasEachFieldOfAPlan) {
   const Json j = Json::parse(a_report().to_json())["plans"];
   const Json expected = Json::parse(R"([{
     "id": 7, "guard": "float32 [32, 20], int64 [32]", "active": true, "reason": "", "replay": "full", "replay_reason": "a hook", "replay_us": 30.5, "guard_us": 4.5, "host_ops": 22,
-    "run_time_numbers": 3, "breaks": [{"node": "node 9", "sentence": "cut"}], "steps": 50,
+    "run_time_numbers": 3, "breaks": [{"node": "node 9", "sentence": "cut", "place": "f() at a.cpp:3"}], "steps": 50,
     "nodes_forward": 11, "nodes_backward": 12, "nodes_update": 13, "nodes_folded": 14, "nodes_skipped": 15, "groups": 16,
     "kernels": 17, "launches": 18, "library_calls": 19, "barriers": 20,
     "saved_bytes": 2048, "recomputed_nodes": 21, "recomputed_bytes": 4096, "arena_bytes": 8192, "compiler": "clang", "max_error_ratio": 0.0, "record_ms": 1.25, "compile_ms": 2.5, "check_ms": 5.0,
