@@ -24,14 +24,14 @@ std::string_view line_at(std::string_view text, std::size_t from) { return text.
 void Cursor::fail_at(std::size_t where, std::string_view expected) const {
   std::string_view rest = text_.substr(where);
   std::string_view word = rest.substr(0, std::min<std::size_t>(rest.find('\n'), 24));
-  std::string found = rest.empty() ? "end of text" : word.empty() ? "end of line" : quoted(word);
+  std::string found = rest.empty() ? "end of text" : word.empty() ? "end of line" : in_quotes(word);
   throw Error(fmt::format("text line {}: expected {}, found {}", line_of(text_.substr(0, where)), expected, found));
 }
 
 void Cursor::expect(std::string_view literal) {
   if (accept(literal)) return;
   if (literal == "\n") fail("end of line");
-  fail(quoted(literal));
+  fail(in_quotes(literal));
 }
 
 double Cursor::nan_payload(bool negative) {

@@ -49,7 +49,7 @@ std::string list_difference(const char* what, const std::vector<T>& a, const std
 }
 
 std::string show_storage(const Storage& s) {
-  return fmt::format("{} {} {} of {} bytes on {}", name_of(s.role), s.index, quoted(s.name), s.bytes, s.device.str());
+  return fmt::format("{} {} {} of {} bytes on {}", name_of(s.role), s.index, in_quotes(s.name), s.bytes, s.device.str());
 }
 
 std::string show_value(const Value& v) {
@@ -58,7 +58,7 @@ std::string show_value(const Value& v) {
 }
 
 std::string show_gradient(const Gradient& g) {
-  return fmt::format("%{} for leaf {} {} (before the update: %{})", g.value, g.leaf, quoted(g.name), g.before);
+  return fmt::format("%{} for leaf {} {} (before the update: %{})", g.value, g.leaf, in_quotes(g.name), g.before);
 }
 
 std::string id_difference(const char* what, ValueId a, ValueId b) {
@@ -111,7 +111,7 @@ std::string first_difference(const Graph& a, const Graph& b) {
   if (auto d = call_difference(a, b); !d.empty()) return d;
   if (auto d = list_difference("storage", a.storages, b.storages, show_storage); !d.empty()) return d;
   if (auto d = list_difference("value", a.values, b.values, show_value); !d.empty()) return d;
-  auto show_scalar = [](const RuntimeScalar& s) { return quoted(s.name); };
+  auto show_scalar = [](const RuntimeScalar& s) { return in_quotes(s.name); };
   if (auto d = list_difference("scalar", a.scalars, b.scalars, show_scalar); !d.empty()) return d;
   std::size_t i = mismatch(a.nodes, b.nodes);
   if (i < a.nodes.size() && i < b.nodes.size())

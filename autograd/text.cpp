@@ -75,7 +75,7 @@ struct ConstantText {
   std::string operator()(const c10::complex<double>& z) const {
     return fmt::format("complex({}, {})", float_text(z.real()), float_text(z.imag()));
   }
-  std::string operator()(const std::string& s) const { return quoted(s); }
+  std::string operator()(const std::string& s) const { return in_quotes(s); }
   std::string operator()(const c10::Device& d) const { return fmt::format("device({})", d.str()); }
   std::string operator()(const std::vector<std::int64_t>& v) const {
     return list_text("int", v, [](std::int64_t i) { return i; });
@@ -119,10 +119,10 @@ std::string marks_text(const Node& n) {
   if (n.folded) mark("folded");
   if (n.stream != 0) mark(fmt::format("stream {}", n.stream));
   if (n.workspace != 0) mark(fmt::format("workspace {}", n.workspace));
-  if (!n.ran_for.empty()) mark("for " + quoted(n.ran_for));
+  if (!n.ran_for.empty()) mark("for " + in_quotes(n.ran_for));
   if (!n.created.empty()) {
     std::string made = "made";
-    for (auto& name : n.created) made += " " + quoted(name);
+    for (auto& name : n.created) made += " " + in_quotes(name);
     mark(made);
   }
   return out.empty() ? out : " {" + out + "}";
@@ -130,8 +130,8 @@ std::string marks_text(const Node& n) {
 
 std::string op_text(const std::string& op) {
   for (char c : op)
-    if (!is_op_char(c)) return quoted(op);
-  return op.empty() ? quoted(op) : op;
+    if (!is_op_char(c)) return in_quotes(op);
+  return op.empty() ? in_quotes(op) : op;
 }
 
 /// Writes the lines. Storages, values and scalars come in the order of their ids, each no later than the first line that names it.
@@ -141,7 +141,7 @@ class Printer {
 
   std::string run() && {
     line("tandem graph 1");
-    if (!g_.made_by.empty()) line("made_by {}", quoted(g_.made_by));
+    if (!g_.made_by.empty()) line("made_by {}", in_quotes(g_.made_by));
     for (auto& n : g_.nodes) {
       declare(n);
       line("{}", print(g_, n));
@@ -152,7 +152,7 @@ class Printer {
     if (g_.loss != -1) line("loss {}", value_text(g_.loss));
     for (ValueId v : g_.outputs) line("output {}", value_text(v));
     for (auto& x : g_.gradients)
-      line("gradient {} {} {}{}", x.leaf, quoted(x.name), value_text(x.value), x.before == -1 ? "" : " before " + value_text(x.before));
+      line("gradient {} {} {}{}", x.leaf, in_quotes(x.name), value_text(x.value), x.before == -1 ? "" : " before " + value_text(x.before));
     if (g_.grad_norm != -1) line("norm {}", value_text(g_.grad_norm));
     return std::move(out_);
   }
@@ -177,7 +177,7 @@ class Printer {
     for (; static_cast<std::int64_t>(storages_) <= last && storages_ < g_.storages.size(); ++storages_) {
       auto& s = g_.storages[storages_];
       bool plain = s.role == Role::internal && s.index == 0 && s.name.empty();
-      std::string who = plain ? "" : fmt::format(" {} {}", s.index, quoted(s.name));
+      std::string who = plain ? "" : fmt::format(" {} {}", s.index, in_quotes(s.name));
       line("storage s{} {}{} {} {}", storages_, name_of(s.role), who, s.device.str(), s.bytes);
     }
   }
@@ -194,7 +194,7 @@ class Printer {
   void scalars_to(std::int64_t last) {
     for (; static_cast<std::int64_t>(scalars_) <= last && scalars_ < g_.scalars.size(); ++scalars_) {
       const auto& s = g_.scalars[scalars_];
-      line("scalar ${} {} {}{}", scalars_, quoted(s.name), float_text(s.recorded), s.integral ? " integral" : "");
+      line("scalar ${} {} {}{}", scalars_, in_quotes(s.name), float_text(s.recorded), s.integral ? " integral" : "");
     }
   }
 
@@ -226,7 +226,7 @@ bool parse_dtype(std::string_view name, c10::ScalarType& out) {
   return false;
 }
 
-std::string quoted(std::string_view bytes) {
+std::string in_quotes(std::string_view bytes) {
   std::string out = "\"";
   for (char c : bytes) {
     auto byte = static_cast<unsigned char>(c);

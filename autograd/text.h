@@ -17,7 +17,7 @@ Graph parse_graph(std::string_view text);
 const char* dtype_name(c10::ScalarType);                        // "float32"
 bool parse_dtype(std::string_view name, c10::ScalarType& out);  // false when unknown
 
-std::string quoted(std::string_view bytes);  // in quotes, on one line, in ASCII; any byte survives
-bool is_op_char(char);                       // an op name of these alone is written without quotes
+std::string in_quotes(std::string_view bytes);  // in quotes, on one line, in ASCII; any byte survives
+bool is_op_char(char);                          // an op name of these alone is written without quotes
 
 }  // namespace tandem

@@ -100,8 +100,8 @@ std::string print(const Program& p) {
   auto to = std::back_inserter(out);
   for (std::size_t k = 0; k < p.kernels.size(); ++k) {
     const Kernel& kernel = p.kernels[k];
-    fmt::format_to(to, "kernel k{} {} unit {} partial {} {} {}\n", k, quoted(kernel.name), kernel.unit_elements, kernel.partial_bytes,
-                   quoted(kernel.loop), quoted(kernel.source));
+    fmt::format_to(to, "kernel k{} {} unit {} partial {} {} {}\n", k, in_quotes(kernel.name), kernel.unit_elements, kernel.partial_bytes,
+                   in_quotes(kernel.loop), in_quotes(kernel.source));
   }
   for (const Call& c : p.calls) {
     fmt::format_to(to, "{} n{}\n", name_of(c.kind), c.node);

@@ -105,7 +105,7 @@ std::optional<Argument> Draft::of_type(const Asked& asked, const c10::Type& type
     case c10::TypeKind::BoolType:
       if (among(asked.name, {"train", "training"}) && r_.chance(0.8)) return Argument{.kind = Argument::Kind::training};
       return truth(r_.chance(0.5));
-    case c10::TypeKind::StringType: return asked.name == "approximate" ? quoted(r_.chance(0.5) ? "tanh" : "none") : quoted("mean");
+    case c10::TypeKind::StringType: return asked.name == "approximate" ? in_quotes(r_.chance(0.5) ? "tanh" : "none") : in_quotes("mean");
     case c10::TypeKind::ListType: {
       const auto& item = *type.castRaw<c10::ListType>()->getElementType();
       if (item.kind() == c10::TypeKind::TensorType) return tensors(asked);

@@ -145,7 +145,7 @@ Argument Line::argument() {
   if (take("\"")) {
     const auto end = s_.find('"', at_);
     if (end == std::string_view::npos) expected("a closing quote");
-    auto t = quoted(std::string(s_.substr(at_, end - at_)));
+    auto t = in_quotes(std::string(s_.substr(at_, end - at_)));
     at_ = end + 1;
     return t;
   }
@@ -237,7 +237,7 @@ Argument truth(bool b) { return {.kind = Kind::boolean, .integer = b}; }
 Argument whole(std::int64_t i) { return {.kind = Kind::integer, .integer = i}; }
 Argument batches(std::int64_t i) { return {.kind = Kind::batch, .integer = i}; }
 Argument real(double d) { return {.kind = Kind::number, .number = d}; }
-Argument quoted(std::string s) { return {.kind = Kind::text, .text = std::move(s)}; }
+Argument in_quotes(std::string s) { return {.kind = Kind::text, .text = std::move(s)}; }
 Argument named(std::string s) { return {.kind = Kind::value, .text = std::move(s)}; }
 Argument type(at::ScalarType t) { return {.kind = Kind::dtype, .integer = std::int64_t(t)}; }
 Argument list(std::vector<Argument> items) { return {.kind = Kind::list, .items = std::move(items)}; }

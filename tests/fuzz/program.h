@@ -27,7 +27,7 @@ Argument truth(bool);
 Argument whole(std::int64_t);
 Argument batches(std::int64_t);
 Argument real(double);
-Argument quoted(std::string);
+Argument in_quotes(std::string);
 Argument named(std::string);
 Argument type(at::ScalarType);
 Argument list(std::vector<Argument>);
