@@ -65,10 +65,13 @@ std::string id_difference(const char* what, ValueId a, ValueId b) {
   return a == b ? std::string() : fmt::format("{}: expected %{}, found %{}", what, a, b);
 }
 
-std::vector<ValueId> results_of(const Node& n) {
-  std::vector<ValueId> out;
-  for_each_value(n.results, [&](ValueId v) { out.push_back(v); });
-  return out;
+/// What a reader of the program sees of two results; "" where that is the same.
+std::string result_difference(const Node& n, const Value& a, const Value& b) {
+  if (a.dtype != b.dtype || a.sizes != b.sizes)
+    return fmt::format("the result of {}: expected {}, found {}", describe(n), describe(a), describe(b));
+  if (a.offset != b.offset)
+    return fmt::format("the result of {}: expected its elements from {} on, found {}", describe(n), a.offset, b.offset);
+  return "";
 }
 
 /// About the first call that is another op or gives something else; what differs besides has no words of the program's own.
@@ -76,13 +79,12 @@ std::string call_difference(const Graph& a, const Graph& b) {
   for (std::size_t i = 0; i < std::min(a.nodes.size(), b.nodes.size()); i++) {
     const auto &n = a.nodes[i], &m = b.nodes[i];
     if (n.op != m.op) return fmt::format("node at position {}: expected {}, found {}", i, describe(n), m.op);
-    const auto x = results_of(n), y = results_of(m);
-    for (std::size_t k = 0; k < std::min(x.size(), y.size()); k++) {
-      const auto &u = a.values[std::size_t(x[k])], &v = b.values[std::size_t(y[k])];
-      const auto from = describe(u), to = describe(v);
-      if (from != to) return fmt::format("the result of {}: expected {}, found {}", describe(n), from, to);
-      if (u.offset != v.offset)
-        return fmt::format("the result of {}: expected its elements from {} on, found {}", describe(n), u.offset, v.offset);
+    for (std::size_t k = 0; k < std::min(n.results.size(), m.results.size()); k++) {
+      const auto &x = n.results[k].values, &y = m.results[k].values;
+      for (std::size_t j = 0; j < std::min(x.size(), y.size()); j++) {
+        if (x[j] < 0 || y[j] < 0) continue;
+        if (auto d = result_difference(n, a.values[std::size_t(x[j])], b.values[std::size_t(y[j])]); !d.empty()) return d;
+      }
     }
   }
   return "";

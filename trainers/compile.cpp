@@ -214,10 +214,8 @@ CallPath* CompiledFunction::Impl::take_recording(CallEntry& entry, RecordedCall 
 void CompiledFunction::Impl::turn_aside(CallEntry& entry, CallReplay& replay, Flat& out) {
   constexpr std::int64_t patience = 8;
   if (replay.raw()) {
-    if (entry.guess(replay.replayer().latest_made()))
-      journal.say("rerun", replay.why() + ", and a plan is cut there from now on");
-    else
-      entry.stay_eager(replay.path(), "rerun", replay.why() + ", and stays eager", journal);
+    const bool cut = entry.guess(replay.path(), replay.replayer().latest_made(), replay.why() + ", and stays eager");
+    journal.say("rerun", replay.why() + (cut ? ", and a plan is cut there from now on" : ", and stays eager"));
     return;
   }
   if (entry.diverged++ == 0) journal.say("path", "the call ran eager: " + replay.why());

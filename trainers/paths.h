@@ -136,12 +136,13 @@ struct Paths {
   }
 
   /// The host has read memory that no recording shows it to read, most likely what this node gave: recordings are to expect that. False where it was of
-  /// no use before.
-  bool guess(const std::optional<PointerReads::value_type>& node) {
+  /// no use before; the path is eager then.
+  bool guess(P& path, const std::optional<PointerReads::value_type>& node, const std::string& why) {
     constexpr int patience = 3;
-    if (!node || guesses++ >= patience || !pointers.insert(*node).second) return false;
-    outdate();
-    return true;
+    const bool fresh = node && guesses++ < patience && pointers.insert(*node).second;
+    if (!fresh) path.stay_eager(why);
+    fresh ? outdate() : follow(path);
+    return fresh;
   }
 
   /// Paths that read results without being cut there go before the next run.

@@ -210,12 +210,9 @@ StepResult TrainStep::Impl::run_plan(Entry& entry, Path& path, const StepContext
 Error TrainStep::Impl::raw_read(Entry& entry, Path& path, const Replayer& replayer) {
   const std::string why =
       "the step reads the memory of a tensor (data_ptr, accessor) that it has computed itself, expected ops, item() or to()";
-  const std::string then = entry.guess(replayer.latest_made()) ? "a plan is cut there from now on" : "the steps that follow run eager";
+  const std::string then =
+      entry.guess(path, replayer.latest_made(), why) ? "a plan is cut there from now on" : "the steps that follow run eager";
   journal.say("refused", why + ": " + then);
-  if (!path.outdated) {
-    path.stay_eager(why);
-    entry.follow(path);
-  }
   return Error("step: " + why + "; it ended there, " + then);
 }
 
@@ -223,12 +220,8 @@ Error TrainStep::Impl::raw_read(Entry& entry, Path& path, const Replayer& replay
 StepResult TrainStep::Impl::rerun(Entry& entry, const World::Present& present, const StepKind& kind, Path& path, const Replayer& replayer) {
   const std::string why =
       "the closure reads the memory of a tensor of this step (data_ptr, accessor, printing), which has not been computed";
-  const bool again = entry.guess(replayer.latest_made());
+  const bool again = entry.guess(path, replayer.latest_made(), why);
   journal.say("rerun", why + ": it was called a second time, eager, and " + (again ? "a plan is cut there from now on" : "stays eager"));
-  if (!path.outdated) {
-    path.stay_eager(why);
-    entry.follow(path);
-  }
   for (std::size_t i = 0; i < world.leaves().size(); i++)  // a backward may have begun
     if (!entry.signature.gradients[i].defined) world.leaves()[i].tensor.mutable_grad().reset();
   return run_plain(*present.inputs, kind);

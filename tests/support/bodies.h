@@ -80,12 +80,6 @@ class BodyTwins {
     for (auto& t : tensors) t = t.defined() ? t.detach() : t;
     return tensors;
   }
-  static TrainState module_state(const torch::nn::Module& module) {
-    TrainState out;
-    for (const auto& item : module.named_parameters()) out.tensors.emplace_back(item.key(), item.value());
-    for (const auto& item : module.named_buffers()) out.tensors.emplace_back(item.key(), item.value());
-    return out;
-  }
   void compare(const Outcome& found, const Outcome& expected) {
     EXPECT_EQ(found.error, expected.error);
     EXPECT_EQ(found.type, expected.type);

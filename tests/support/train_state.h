@@ -61,11 +61,17 @@ inline void add_optimizer_entry(TrainState& out, const std::string& at, const to
   throw std::runtime_error("train_state: expected the state of SGD, Adam, AdamW, RMSprop or Adagrad, found another one at " + at);
 }
 
-/// Parameters, buffers and the optimizer's state, by name and in order; a parameter without state adds nothing.
-inline TrainState train_state(const torch::nn::Module& module, const torch::optim::Optimizer& optimizer) {
+/// Parameters and buffers, by name and in order.
+inline TrainState module_state(const torch::nn::Module& module) {
   TrainState out;
   for (const auto& item : module.named_parameters()) out.tensors.emplace_back(item.key(), item.value());
   for (const auto& item : module.named_buffers()) out.tensors.emplace_back(item.key(), item.value());
+  return out;
+}
+
+/// The same and the optimizer's state; a parameter without state adds nothing.
+inline TrainState train_state(const torch::nn::Module& module, const torch::optim::Optimizer& optimizer) {
+  auto out = module_state(module);
   std::size_t position = 0;
   for (const auto& group : optimizer.param_groups()) {
     for (const at::Tensor& param : group.params()) {

@@ -86,12 +86,6 @@ class Program {
       return out;
     };
   }
-  static TrainState module_state(const torch::nn::Module& module) {
-    TrainState out;
-    for (const auto& item : module.named_parameters()) out.tensors.emplace_back(item.key(), item.value());
-    for (const auto& item : module.named_buffers()) out.tensors.emplace_back(item.key(), item.value());
-    return out;
-  }
   void add(const TrainState& state, const TrainState& grads) {
     versions_ += versions(state);
     for (const auto* s : {&state, &grads}) {
